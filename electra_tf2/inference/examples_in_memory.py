@@ -44,16 +44,22 @@ def table_of(
                 f"finetune: {name} is a file, of which label_column names the labels: leave {name_of_labels} out"
             )
         return os.fspath(examples)
+    if labels is not None and _is_frame(examples) and len(examples.columns) <= 2:
+        examples = _texts_of_frame(examples)
     examples = rows_in(examples)
     if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
-        raise UserError(f"finetune: {name} is a list of texts, a data frame or a path, not {shown(examples)}")
+        raise UserError(
+            f"finetune: {name} is a list of texts, a data frame (of a dict: pandas.DataFrame(...)) or a path, not "
+            f"{shown(examples)}"
+        )
     examples = list(examples)
     if not examples:
         raise UserError(f"finetune: {name} holds no examples")
     if isinstance(examples[0], Mapping):
         if labels is not None:
             raise UserError(
-                f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out"
+                f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out, or "
+                f"give the column of the texts alone"
             )
         return ExampleTable(_plain_rows(name, examples), [])
     if labels is None:
@@ -88,6 +94,14 @@ def rows_in(examples: Any) -> Any:
     return examples
 
 
+def _texts_of_frame(frame: Any) -> list[Any]:
+    """Lists the values of a data frame with one column, or the pairs in one with two."""
+    rows = [tuple(row.values()) for row in rows_in(frame)]
+    if len(frame.columns) == 1:
+        return [value for (value,) in rows]
+    return rows
+
+
 def _is_frame(value: Any) -> bool:
     """True for a data frame of pandas or polars."""
     return hasattr(value, "columns") and hasattr(value, "to_dict")
@@ -99,6 +113,8 @@ def _checked_labels(name: str, labels: Any) -> list[Any]:
     Args:
       name: of the argument.
     """
+    if _is_frame(labels) and len(labels.columns) == 1:
+        return _texts_of_frame(labels)
     is_list = isinstance(labels, Iterable) and not isinstance(labels, (str, bytes, Mapping))
     if not is_list or _is_frame(labels):
         raise UserError(

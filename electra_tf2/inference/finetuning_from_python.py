@@ -4,6 +4,7 @@ Examples in memory become a file. From there everything goes as in `electra fine
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -21,8 +22,9 @@ from electra_tf2.finetune.trained_folder import folder_to_use
 from electra_tf2.inference.examples_in_memory import TASK, ExampleTable, table_of, write_table
 from electra_tf2.inference.finetuning_run import prepare
 from electra_tf2.settings.described import DESCRIBED
+from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.environment import before_tensorflow, import_tensorflow
-from electra_tf2.util.errors import UserError, closest
+from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import rewording
 
 if TYPE_CHECKING:
@@ -40,6 +42,28 @@ _ARGUMENTS = {
     "results_txt": "folder",
     "results_json": "folder",
     "test_predictions": "folder",
+}
+
+
+# What other libraries call an hparam or an argument -> what it is here.
+_NAMES_ELSEWHERE = {
+    "batch_size": "train_batch_size",
+    "dropout": "hidden_dropout_prob",
+    "epochs": "num_train_epochs",
+    "eval": "dev",
+    "hparams": "each hparam by its name, seed=1",
+    "lr": "learning_rate",
+    "max_length": "max_seq_length",
+    "metric": 'a key of the task, tasks={"texts": {"metric": "macro_f1"}}',
+    "n_epochs": "num_train_epochs",
+    "output_dir": "folder",
+    "random_state": "seed",
+    "test": "test_file, a path",
+    "validation_data": "dev",
+    "validation_split": "dev; without it a tenth of train is held out",
+    "verbose": "contextlib.redirect_stdout, around the call",
+    "warmup_ratio": "warmup_proportion",
+    "weight_decay": "weight_decay_rate",
 }
 
 
@@ -83,10 +107,17 @@ def finetune(
     """
     if threading.current_thread() is not threading.main_thread():
         raise UserError("finetune: call it from the main thread, where it can save what is trained when it is stopped")
+    hparams = {name: _plain_value(value) for name, value in hparams.items()}
+    if isinstance(hparams.get("class_weights"), Mapping):
+        hparams["class_weights"] = json.dumps(hparams["class_weights"])
+    if not isinstance(model, (str, os.PathLike)):
+        raise UserError(f"finetune: model is a shipped model's name or the folder of a model, not {shown(model)}")
+    if folder is not None and Path(folder).is_file():
+        raise UserError(f"finetune: folder {folder} is a file")
     _check_hparams(hparams)
     if dev is None and dev_labels is not None:
         raise UserError("finetune: dev_labels are given without dev, the texts that they belong to")
-    label_column = hparams.get("label_column", "label")
+    label_column = str(hparams.get("label_column", "label"))
     task_type = hparams.get("task_type", "")
     data = {"train": table_of("train", train, labels, label_column, task_type)}
     if dev is not None:
@@ -96,7 +127,7 @@ def finetune(
             return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
     temporary = tempfile.mkdtemp(prefix="electra_finetuned_")
     try:
-        with _naming_arguments(Path(temporary)):
+        with _naming_arguments(Path(temporary), is_kept=False):
             trained = _trained(_configuration(data, model, Path(temporary), hparams), is_kept=False)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -106,14 +137,20 @@ def finetune(
 
 
 @contextlib.contextmanager
-def _naming_arguments(folder: Path) -> Iterator[None]:
+def _naming_arguments(folder: Path, is_kept: bool = True) -> Iterator[None]:
     """Lets errors, notes and warnings of what the program shares name arguments where they name flags and files.
 
     Args:
       folder: where examples in memory are written.
+      is_kept: whether the folder is the user's own.
     """
 
     def reworded(message: str) -> str:
+        if is_kept:
+            message = message.replace(GO_ON, "Call it again, in the same way, to go on")
+        else:
+            lost = r"stopped at step \1. Nothing is kept: with folder=... the step is saved, and another call goes on"
+            message = re.sub(rf"saved [^\n]+ at step ([0-9,]+)\. {GO_ON}", lost, message)
         return with_arguments(_with_examples(message, folder))
 
     try:
@@ -174,6 +211,8 @@ def _check_hparams(hparams: Mapping[str, Any]) -> None:
     """Raises UserError for hparams that are unknown or invalid, or that another argument determines."""
     known = {field.name for _, field in all_hparams(FinetuningConfig)}
     for name in hparams:
+        if name in _NAMES_ELSEWHERE:
+            raise UserError(f"finetune: there is no hparam {name!r}: here it is {_NAMES_ELSEWHERE[name]}")
         if name not in known:
             hint = closest(name, [*known, "train", "labels", "dev", "dev_labels", "folder"])
             raise UserError(f"finetune: there is no hparam {name!r}{hint or '; docs/flags.md has all'}")
@@ -190,9 +229,20 @@ def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
     """The hparams with text_column and task_names as lists, where each is a single name."""
     result = dict(hparams)
     for name in ("text_column", "task_names"):
-        if isinstance(result.get(name), str):
+        if isinstance(result.get(name), (str, int)):
             result[name] = [result[name]]
+    if isinstance(result.get("text_column"), (list, tuple)):
+        result["text_column"] = [str(column) for column in result["text_column"]]
+    if isinstance(result.get("label_column"), int):
+        result["label_column"] = str(result["label_column"])
     return result
+
+
+def _plain_value(value: Any) -> Any:
+    """Converts a number of numpy's to Python's."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
+    return value
 
 
 def _configuration(

@@ -49,6 +49,9 @@ class Answer(SimpleNamespace):
     `words` and `tags`, and so on; of an empty text `error`. `vars(answer)` is a dict of them, for JSON.
     """
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # IPython's
+        printer.text(repr(self))
+
     def __getattr__(self, name: str) -> Any:
         if "error" in vars(self):
             raise AttributeError(f"the answer has no {name!r}, since its row has {self.error}")

@@ -234,14 +234,15 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
             f"train_file {train_file} is one task of your own: leave task_names {','.join(names)} out, or give it "
             "another name by them"
         )
-    [name] = names
-    kind = hparams.get("task_type", "classification")
+    [task_name] = names
+    tasks = hparams.get("tasks", {})
+    given = tasks.get(task_name, {})  # further keys, such as a metric; in a whole configuration all
+    kind = hparams.get("task_type", given.get("type", "classification"))
     description: dict[str, Any] = {"type": kind, "files": _files_of_splits(train_file, hparams)}
+    defaults: dict[str, Any] = {}
     if kind_named(kind).plain_texts:
-        description |= {"text_columns": [columns.TEXT], "label_column": columns.LABEL}
-        # A whole configuration has the flag's default, and the task as it was described before.
-        given = hparams.get("tasks", {}).get(name, hparams)
-        if given.get("double_unordered"):
+        defaults = {"text_columns": [columns.TEXT], "label_column": columns.LABEL}
+        if "files" not in given and hparams.get("double_unordered"):
             description["double_unordered"] = True
     for hparam, key in (("text_column", "text_columns"), ("label_column", "label_column")):
         if hparam in hparams:
@@ -253,12 +254,15 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
             description[key] = hparams[hparam]
     if kind in _MEANING_OF_COLUMNS and len(description.get("text_columns", ())) == 1:
         # From Python one text may name both columns, as the flag does.
-        [names] = description["text_columns"]
-        description["text_columns"] = names.split(",")
-    tasks = hparams.get("tasks", {})
-    if tasks.get(name, description) != description:
-        raise UserError(f"train_file {train_file} is task {name}, which tasks describes otherwise: choose one")
-    return {"tasks": {**tasks, name: description}, "task_names": [name]}
+        [both] = description["text_columns"]
+        description["text_columns"] = both.split(",")
+    for key, value in description.items():
+        if given.get(key, value) != value:
+            raise UserError(
+                f"train_file {train_file} is task {task_name}, whose {key} {shown(given[key])} in tasks is another "
+                f"than {shown(value)}: give it once"
+            )
+    return {"tasks": {**tasks, task_name: defaults | given | description}, "task_names": [task_name]}
 
 
 def _check_nothing_needs_train_file(hparams: Mapping[str, Any]) -> None:

@@ -83,6 +83,10 @@ def test_truths_are_one_class_in_every_spelling(value: Any) -> None:
     assert label_text(value) == "true" and Classes(["false", "true"]).checked(value, "here") == "true"
 
 
+def test_classes_that_are_numbers_stand_in_their_order() -> None:
+    assert classes_of(examples("10", "2", "0", "-1"), "own", ()).names == ("-1", "0", "2", "10")
+
+
 def test_labels_of_other_types_are_what_they_say() -> None:
     assert label_text(decimal.Decimal("1.00")) == "1" and label_text(datetime.date(2024, 5, 1)) == "2024-05-01"
     rows = examples("x", [], "y")

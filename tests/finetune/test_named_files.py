@@ -328,7 +328,10 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
         ({"dev_file": "x.csv"}, "dev_file: what belongs to a train_file, which is not given"),
         ({"train_file": "x.csv", "task_names": ["cola"]}, "x.csv is one task of your own: leave task_names cola out"),
         ({"train_file": "x.csv", "task_names": ["x", "y"]}, "leave task_names x,y out"),
-        ({"train_file": "x.csv", "task_names": ["x"], "tasks": {"x": {"type": "qa"}}}, "which tasks describes"),
+        (
+            {"train_file": "x.csv", "task_type": "tagging", "tasks": {"x": {"type": "qa"}}},
+            "x.csv is task x, whose type 'qa' in tasks is another than 'tagging': give it once",
+        ),
         ({"model": "electra_mini", "model_name": "electra_evening"}, "model electra_mini and model_name"),
     ):
         with pytest.raises(UserError, match=message):

@@ -15,6 +15,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.inference import finetuning_from_python
 from electra_tf2.inference.examples_in_memory import ExampleTable, table_of
 from electra_tf2.inference.finetuning_from_python import with_arguments
+from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.progress import say, warn
 from tests.support import golden
 from tests.support.finetuning_runs import SIZES
@@ -163,8 +164,10 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
             "a list of texts, without columns: leave label_column out",
         ),
         ((["a", "b"], ["x", "y"]), {"text_column": "t"}, "a list of texts, without columns: leave text_column out"),
-        (({"text": ["a"]},), {}, "a list of texts, a data frame or a path"),
+        (({"text": ["a"]},), {}, "a list of texts, a data frame"),
         ((["a"], ["x"]), {"learnign_rate": 1e-4}, "no hparam 'learnign_rate'; did you mean 'learning_rate'"),
+        ((["a"], ["x"]), {"random_state": 1}, "no hparam 'random_state': here it is seed"),
+        ((["a"], ["x"]), {"metric": "f1"}, "here it is a key of the task, tasks="),
         ((["a"], ["x"]), {"learning_rate": -1.0}, "learning_rate must be at least 0"),
         ((["a"], ["x"]), {"train_file": "a.csv"}, "follows from the argument train"),
         ((["a"], ["x"]), {"do_train": False}, "do_train is false"),
@@ -220,6 +223,48 @@ def test_an_array_of_two_columns_holds_pairs() -> None:
         table = table_of("train", pairs, [0, 1], "label", "")
         assert table_of("train", array, np.array([0, 1]), "label", "") == table
         assert table_of("train", array, np.array([[0], [1]]), "label", "") == table
+
+
+def test_frames_of_texts_alone_go_with_labels() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": ["one", "two"], "b": ["three", "four"], "y": [0, 1]}, index=[7, 9])
+    for texts, columns in ((["one", "two"], ["a"]), ([("one", "three"), ("two", "four")], ["a", "b"])):
+        expected = table_of("train", texts, [0, 1], "label", "")
+        for labels in (frame["y"], frame[["y"]], [0, 1]):
+            assert table_of("train", frame[columns], labels, "label", "") == expected
+    with pytest.raises(electra.UserError, match="leave labels out, or give the column of the texts alone"):
+        table_of("train", frame, frame["y"], "label", "")
+
+
+def test_values_of_numpy_and_keys_of_a_description_are_hparams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(finetuning_from_python, "_trained", lambda config, is_kept: config)
+    hparams: dict[str, Any] = {"seed": np.int64(3), "learning_rate": np.float32(0.5), "class_weights": {"x": 5}}
+    hparams["tasks"] = {"texts": {"metric": "macro_f1"}}
+    made: Any = finetune(["a", "b"], ["x", "y"], folder=tmp_path / "run", **hparams)
+    assert (made.seed, made.learning_rate, made.class_weights) == (3, 0.5, '{"x": 5}')
+    assert made.tasks["texts"]["metric"] == "macro_f1" and made.tasks["texts"]["text_columns"] == ["text"]
+    numbered = [{"0": "a", "1": "x"}, {"0": "b", "1": "y"}]
+    made = finetune(numbered, text_column=0, label_column=1, folder=tmp_path / "other")
+    assert made.tasks["texts"]["text_columns"] == ["0"] and made.tasks["texts"]["label_column"] == "1"
+    with pytest.raises(electra.UserError, match="whose label_column 'x' in tasks is another than 'y': give it once"):
+        finetune(["a"], ["x"], folder=tmp_path / "run", label_column="y", tasks={"texts": {"label_column": "x"}})
+    no_model: Any = None
+    with pytest.raises(electra.UserError, match="model is a shipped model's name or the folder of a model, not None"):
+        electra.finetune(["a"], ["x"], model=no_model)
+    (tmp_path / "file").touch()
+    with pytest.raises(electra.UserError, match=r"folder .*file is a file"):
+        finetune(["a"], ["x"], folder=tmp_path / "file")
+
+
+def test_a_stopped_call_says_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    stopped = f"SIGINT: saved {tmp_path}/model_1 at step 1,035. {GO_ON}."
+    for is_kept, said in (
+        (True, f"SIGINT: saved {tmp_path}/model_1 at step 1,035. Call it again, in the same way, to go on."),
+        (False, "SIGINT: stopped at step 1,035. Nothing is kept: with folder=... the step is saved, and another call"),
+    ):
+        with finetuning_from_python._naming_arguments(tmp_path, is_kept):
+            say(stopped)
+        assert " ".join(capsys.readouterr().out.split()).startswith(said)
 
 
 def test_lists_of_answers_are_no_tags() -> None:

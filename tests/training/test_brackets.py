@@ -46,8 +46,8 @@ def test_a_run_in_a_folder_with_brackets_goes_on_is_loaded_converted_and_fine_tu
     ours("convert_model.py", *again, "--vocab-file", str(golden.CHECKPOINT / "vocab.txt"))
     for folder in ("run [1]", "again [4]"):
         assert load(str(tmp_path / folder)).embed(["the file is open"]).shape[0] == 1
-    rows = ('{"text": "the file is open", "label": "a"}', '{"text": "read the list", "label": "b"}')
-    train = finetuning.write_lines(tmp_path / "data [5]" / "train.jsonl", *rows * 2)
+    rows = [json.dumps({"text": f"the file {name}", "label": name[0]}) for name in ("a", "b", "aa", "bb")]
+    train = finetuning.write_lines(tmp_path / "data [5]" / "train.jsonl", *rows)
     tuned = str(tmp_path / "tuned [6]")
     words = ["--model", str(run), "--train-file", str(train), "--model-dir", tuned, "--max-seq-length", "16"]
     ours("run_finetuning.py", *words, "--num-train-epochs", "1", "--train-batch-size", "4")

@@ -116,7 +116,7 @@ def _minus_one_is_none(
 
 
 def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -> Classes:
-    """The classes of a task's training data, in alphabetical order.
+    """The classes of a task's training data, in alphabetical order, or in that of numbers.
 
     Raises:
       UserError: a row without a label, one class only, or a metric that is for two classes.
@@ -152,7 +152,10 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
             f"{task}: {len(names):,} different labels in {len(rows):,} rows: most stand in one row alone, so nothing "
             "can be learned of them. Is that the column of the labels? label_column names another"
         )
-    return checked_classes(Classes(sorted(names)), task, metrics)
+    in_order = sorted(names)
+    if are_numbers:
+        in_order.sort(key=float)
+    return checked_classes(Classes(in_order), task, metrics)
 
 
 def scale_of(rows: Sequence[TextExample], task: str, value_range: tuple[float, float]) -> Scale:
