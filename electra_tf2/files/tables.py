@@ -298,7 +298,8 @@ def find_columns(table: Table, columns: Sequence[Column], optional: Sequence[Col
         else:
             names.append(found_name)
     if missing:
-        raise _missing(table, table.columns, missing, by_name)
+        others = [name for name in table.columns if name not in names]
+        raise _missing(table, table.columns, missing, by_name, others)
     for column in optional:
         names.append(_find_column(table, table.columns, column, by_name) or "")
     return names
@@ -332,8 +333,10 @@ def _index_of(column: Column, by_name: bool) -> int | None:
     return indices[0]
 
 
-def _missing(table: Table, columns: list[str], missing: Sequence[Column], by_name: bool) -> UserError:
-    """Makes the error about columns that are missing."""
+def _missing(
+    table: Table, columns: list[str], missing: Sequence[Column], by_name: bool, others: Sequence[str]
+) -> UserError:
+    """Makes the error about columns that are missing. others: columns that may have been meant."""
     index = _index_of(missing[0], by_name)
     if index is not None:
         return UserError(f"{table.name}, line 1: {len(columns)} columns, but column {index} is needed")
@@ -344,7 +347,7 @@ def _missing(table: Table, columns: list[str], missing: Sequence[Column], by_nam
     wanted = " and no column ".join(wanted_columns)
     suggestion = ""
     if len(missing) == 1:
-        suggestion = closest(names[0], columns)
+        suggestion = closest(names[0], others)
     # A header may begin with "#" alone, as the name of a column of row numbers.
     if columns[0].startswith(("# ", "//")) or (columns[0].startswith("#") and len(columns) == 1):
         return UserError(

@@ -17,7 +17,7 @@ from electra_tf2.util.progress import counted
 _MISTAKES = 5  # that are listed
 _NO_ANSWER = "(no answer)"
 _CLEARLY_ABOVE = 1.1  # times the loss of saying nothing
-_FAR_ABOVE = 3.0  # times that loss, from which on a line says so
+_FAR_ABOVE = 1.5  # times that loss, from which on a line says so
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
 _FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
 _MIN_F1_GAIN = 1.0  # of F1 in percent, from which on another threshold is worth a line
@@ -68,7 +68,7 @@ def learned_by_heart(scores: Mapping[str, float], golds: Collection[Any]) -> boo
 
 
 def note_on_sureness(scores: Mapping[str, float], golds: Collection[Any]) -> str:
-    """Says of a classifier that its probabilities are far too sure; "" if they are not."""
+    """Says of a classifier that its probabilities are too sure; "" if they are not."""
     loss = scores.get("loss", 0.0)
     entropy = _entropy(golds)
     if "accuracy" not in scores or loss <= _FAR_ABOVE * entropy:

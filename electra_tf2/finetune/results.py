@@ -85,25 +85,36 @@ def _figure(number: float) -> str:
     return f"{number:.4g}"
 
 
-def notes_on_few(scores: Scores, examples: Mapping[str, Mapping[str, int]], classified: Collection[str]) -> list[str]:
+def notes_on_few(
+    scores: Scores, examples: Mapping[str, Mapping[str, int]], classified: Collection[str], majority: Scores
+) -> list[str]:
     """Says of splits with few examples how little their scores tell, a line each.
+
+    They are few, too, where the interval of an accuracy above the commonest label's holds that.
 
     Args:
       examples: by task and split, the number of examples that were scored.
       classified: tasks whose accuracy is a share of these examples, and not of words, say. They get an interval.
+      majority: scores of the commonest label.
     """
     notes = []
     for task, splits in scores.items():
         for split, metrics in splits.items():
             number = examples.get(task, {}).get(split, 0)
-            if not 0 < number < _FEW:
+            if not number:
                 continue
             note = f"{task} {split}: scores of {counted(number, 'example')} say little"
+            is_few = number < _FEW
             if task in classified and "accuracy" in metrics:
                 accuracy = metrics["accuracy"]
-                low, high = wilson_interval(accuracy / 100, number)
-                note += f": accuracy {accuracy:.4g} has a 95 % interval of {100 * low:.0f} to {100 * high:.0f}"
-            notes.append(note)
+                low, high = (100 * end for end in wilson_interval(accuracy / 100, number))
+                note += f": accuracy {accuracy:.4g} has a 95 % interval of {low:.0f} to {high:.0f}"
+                commonest = majority.get(task, {}).get(split, {}).get("accuracy", 100.0)
+                if low <= commonest < accuracy:
+                    is_few = True
+                    note += f", in which the commonest label's {commonest:.4g} lies"
+            if is_few:
+                notes.append(note)
     return notes
 
 

@@ -377,7 +377,8 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
     print(_table_of_trials(config, finished), end="")
     last = finished[-1]
     classified = [name for name in config.task_names if config.kind_of(name) in ("classification", "spans")]
-    for note in notes_on_few(last["scores"], last.get("evaluation", {}).get("examples", {}), classified):
+    examples = last.get("evaluation", {}).get("examples", {})
+    for note in notes_on_few(last["scores"], examples, classified, last.get("majority", {})):
         say(note)
     of_trial = ""
     if len(finished) > 1:

@@ -13,6 +13,8 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted
 
 TASK = "texts"  # name of the task for examples in memory
+_ENOUGH_LABELS = 20
+_NEARLY_ALL = 0.9
 _TEXT_COLUMNS = ["text", "second_text"]
 
 
@@ -70,6 +72,8 @@ def table_of(
             f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
             "each text needs one"
         )
+    if not task_type:
+        _refuse_texts_as_labels(name_of_labels, labels)
     if task_type == "tagging":
         return _table_of_words(name, examples, labels)
     are_lists = isinstance(examples[0], list) and isinstance(json_value(labels[0]), list)
@@ -92,6 +96,16 @@ def rows_in(examples: Any) -> Any:
     if hasattr(examples, "tolist") and getattr(examples, "shape", ())[1:] == (2,):
         return [tuple(row) for row in examples.tolist()]
     return examples
+
+
+def _refuse_texts_as_labels(name: str, labels: Sequence[Any]) -> None:
+    """Raises UserError if nearly every label is another text: they may be the second texts of pairs."""
+    texts = [label for label in labels if isinstance(label, str) and label]
+    if len(texts) >= _ENOUGH_LABELS and len(set(texts)) > _NEARLY_ALL * len(texts):
+        raise UserError(
+            f"finetune: {name} has {len(set(texts)):,} different texts for {len(texts):,} examples, so nothing can be "
+            "learned of them. Pairs of texts are tuples, list(zip(a, b)), and labels come behind them"
+        )
 
 
 def _texts_of_frame(frame: Any) -> list[Any]:

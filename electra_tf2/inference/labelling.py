@@ -16,6 +16,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts
 from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.files import tables
+from electra_tf2.files.cells import is_no_label
 from electra_tf2.files.content import plain_name
 from electra_tf2.files.delimited import csv_delimiter
 from electra_tf2.files.reading import read_text
@@ -130,7 +131,10 @@ def _warn_of_texts(task: Task, name: str, rows: Sequence[TableRow], split: Split
 def _scores(task: Task, source: str, rows: Sequence[TableRow], answered: Answered, predict: Predict) -> str:
     """Makes a report of scores; "" for a file without labels."""
     columns = set(itertools.chain(*(row.values for row in rows)))
-    has_labels = bool(tables.columns_named(columns, sorted(task.label_columns)))
+    has_labels = False
+    for column in tables.columns_named(columns, sorted(task.label_columns)):
+        if not all(is_no_label(row.values.get(column)) for row in rows):
+            has_labels = True
     # The labels of some tasks stand in columns of any name.
     may_have_labels = has_labels or (not task.label_columns and bool(columns - _text_names(task)))
     if not may_have_labels:

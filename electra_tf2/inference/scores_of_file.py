@@ -13,6 +13,7 @@ from electra_tf2.finetune.tasks import make_task
 from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import Features, Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.settings.kinds import kind_named
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import rewording, warn
 
@@ -69,6 +70,9 @@ def _table(task: Task, split: Split, scores: Mapping[str, float]) -> str:
     rows = [[task.name, f"{len(split.examples):,}"]]
     for metric, score in scores.items():
         rows.append([metric, figure_of(metric, score)])
+    baseline = kind_named(task.config.kind_of(task.name)).baseline
+    for metric, score in task.majority(split).items():
+        rows.append([f"{metric} of {baseline}", figure_of(metric, score)])
     return aligned(rows, 1)
 
 

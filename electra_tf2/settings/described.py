@@ -256,6 +256,9 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
         # From Python one text may name both columns, as the flag does.
         [both] = description["text_columns"]
         description["text_columns"] = both.split(",")
+    texts = description.get("text_columns", given.get("text_columns", ()))
+    if description.get("double_unordered") and len(texts) != 2:
+        raise UserError("double_unordered is for pairs of texts: name their columns, --text-column A,B")
     for key, value in description.items():
         if given.get(key, value) != value:
             raise UserError(

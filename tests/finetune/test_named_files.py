@@ -184,12 +184,16 @@ def test_answers_to_a_file_with_labels_are_scored(learned, tmp_path):
     with open(tmp_path / "out.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     right = sum(row["label"] == row["mood"] for row in rows)
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("accuracy")]
+    line, baseline = (line for line in done.stdout.splitlines() if line.startswith("accuracy"))
+    assert baseline.startswith("accuracy of the commonest label")
     assert float(line.split()[1]) == pytest.approx(100 * right / 30, abs=0.1)
     assert "my_reviews  precision  recall" in done.stdout
     lines = [row["the text"].replace("\n", " ") for row in rows]
     (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
     assert "accuracy" not in predict(learned, tmp_path / "lines.txt", tmp_path / "out.csv").stdout
+    write_lines(tmp_path / "empty.csv", "the text,mood", "the file,", "a list,")
+    done = predict(learned, tmp_path / "empty.csv", tmp_path / "out.csv")
+    assert "accuracy" not in done.stdout and "not scored" not in done.stderr
 
 
 def test_lists_in_a_table_are_one_cell():
@@ -333,6 +337,7 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
             "x.csv is task x, whose type 'qa' in tasks is another than 'tagging': give it once",
         ),
         ({"model": "electra_mini", "model_name": "electra_evening"}, "model electra_mini and model_name"),
+        ({"train_file": "x.csv", "double_unordered": True}, "double_unordered is for pairs of texts"),
     ):
         with pytest.raises(UserError, match=message):
             config(tmp_path, **wrong)

@@ -47,11 +47,16 @@ def test_a_table_shows_every_trial_and_what_the_commonest_label_gets():
 def test_scores_of_few_examples_are_said_to_say_little():
     scores = {"sms": {"dev": {"accuracy": 100.0}, "test": {"accuracy": 100.0}}, "sim": {"dev": {"pearson": 70.0}}}
     examples = {"sms": {"dev": 11, "test": 50}, "sim": {"dev": 49}}
-    first, second = notes_on_few(scores, examples, ["sms", "sim"])
+    first, second = notes_on_few(scores, examples, ["sms", "sim"], {})
     assert first == "sms dev: scores of 11 examples say little: accuracy 100 has a 95 % interval of 74 to 100"
     assert second == "sim dev: scores of 49 examples say little"
-    assert notes_on_few(scores, examples, []) == ["sms dev: scores of 11 examples say little", second]  # of words
-    assert notes_on_few(scores, {}, ["sms"]) == []  # of a run that did not count them
+    assert notes_on_few(scores, examples, [], {}) == ["sms dev: scores of 11 examples say little", second]  # of words
+    assert notes_on_few(scores, {}, ["sms"], {}) == []  # of a run that did not count them
+    near = {"nli": {"dev": {"accuracy": 37.78}}}
+    majority = {"nli": {"dev": {"accuracy": 35.56}}}
+    [note] = notes_on_few(near, {"nli": {"dev": 90}}, ["nli"], majority)
+    assert note.endswith("has a 95 % interval of 28 to 48, in which the commonest label's 35.56 lies")
+    assert notes_on_few(near, {"nli": {"dev": 90_000}}, ["nli"], majority) == []
     assert wilson_interval(0.3, 40) == pytest.approx((0.1807, 0.4543), abs=1e-4)
     assert wilson_interval(0.0, 10)[0] == 0
 
@@ -265,7 +270,7 @@ def test_probabilities_that_are_far_too_sure_are_told() -> None:
     assert "their loss is 3.39, while the shares of the labels alone have 0.69" in note_on_sureness(
         {"accuracy": 56.0, "loss": 3.391}, golds
     )
-    assert note_on_sureness({"accuracy": 84.0, "loss": 0.87}, golds) == ""
+    assert note_on_sureness({"accuracy": 84.0, "loss": 1.0}, golds) == ""
     assert note_on_sureness({"spearman": 84.0, "loss": 9.0}, golds) == ""
 
 

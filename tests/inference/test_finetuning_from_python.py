@@ -177,6 +177,11 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
         ((["a"], {"x": 1}), {}, "labels is a list of labels"),
         ((["a"], 5), {}, "labels is a list of labels"),
         (("a" * 300, ["x"]), {}, "there is no file 'aaa"),
+        (
+            ([f"a {n}" for n in range(20)], [f"b {n}" for n in range(20)]),
+            {},
+            r"20 different texts for 20 examples.* list\(zip\(a, b\)\), and labels come behind",
+        ),
         (([("a", "b")], ["x"]), {"dev": ["a"], "dev_labels": ["x"]}, "train and dev must be alike"),
     ],
 )

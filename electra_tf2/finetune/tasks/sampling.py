@@ -12,7 +12,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, TaskFiles
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import counted, say
 
 
 def used(examples: Sequence[Any], split: str, files: TaskFiles, config: FinetuningConfig, target: Any) -> list[Any]:
@@ -78,6 +78,10 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
         note = ", whole pairs, since most have texts in common"
         groups = [same_text(*example.texts) for example in examples]
         held_out = draw_held_out(groups, classes, files.held_out, np.random.default_rng([seed, 3]))
+    elif len(examples[0].texts) > 1:
+        num_groups = len({groups[index] for index in held_out})
+        if num_groups < len(held_out) / 2:
+            note = f", {counted(num_groups, 'group')} of pairs that have texts in common"
     elif isinstance(groups, range):
         note = ", single questions, since all are about a few documents"
     kept = []
