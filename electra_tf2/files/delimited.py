@@ -244,6 +244,7 @@ def _is_quoted(text: str, delimiter: str) -> bool | None:
         widths = {len(row) for row in rows if row}
         delimiters_in_lines = {line.count(delimiter) for _, line in numbered_lines(text) if line}
         return len(widths) == 1 and len(delimiters_in_lines) > 1
-    if all(line.startswith('"') and line.endswith('"') for line in text.splitlines()[:SAMPLE_ROWS]):
+    first_lines = [line for _, line in itertools.islice(numbered_lines(text), SAMPLE_ROWS) if line]
+    if all(line.startswith('"') and line.endswith('"') for line in first_lines):
         return True  # every cell is quoted, those of the header and labels, too
     return None

@@ -441,6 +441,16 @@ def test_declared_labels_are_spelled_as_those_of_files(tmp_path):
         assert len({example.label for example in task.load("train").examples}) == 2
 
 
+def test_texts_with_different_labels_are_told(tmp_path, capsys):
+    rows = [{"text": f"text {number % 20}", "label": "ab"[number % 2]} for number in range(40)]
+    task_of(tmp_path, rows).load("train")
+    assert "different labels" not in capsys.readouterr().err
+    rows += [{"text": "text 3", "label": "a"}, {"text": "text 3", "label": "b"}, {"text": "text 4", "label": "b"}]
+    task_of(tmp_path, rows).load("train")
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "own: 2 texts with different labels in several rows; the first:" in warned and "line 41" in warned
+
+
 def test_pairs_of_a_file_are_learned_in_both_orders_if_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "own.csv", "a,b,label", *(f"first {n},second {n},{n % 2}" for n in range(20)))

@@ -186,6 +186,7 @@ TABLES_WITH_QUOTES = {  # name, content, and the first two texts as who wrote th
     "line ends": ("a.tsv", 'text\tlabel\n"a\nb"\tx\nit\ty\n', ["a\nb", "it"]),
     "tabs": ("a.tsv", 'text\tlabel\n"a\tb"\tx\nit\ty\n', ["a\tb", "it"]),
     "every cell": ("a.tsv", '"text"\t"label"\n"a"\t"x"\n"b"\t"y"\n', ["a", "b"]),
+    "U+2028": ("a.tsv", '"text"\t"label"\n"a\u2028b"\t"x"\n"c"\t"y"\n', ["a\u2028b", "c"]),
     "text in quotes": ("a.tsv", 'text\tlabel\n"a"\tx\nb\ty\n', ['"a"', "b"]),
     "nothing in quotes": ("a.tsv", 'text\tlabel\n"a"\tx\n""\ty\n', ['"a"', '""']),
     "quotes in text": ("a.tsv", 'text\tlabel\n"a ""b"" c"\tx\nsay "no" to it\ty\n', ['"a ""b"" c"', 'say "no" to it']),

@@ -9,7 +9,7 @@ from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, checked_c
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import warn
+from electra_tf2.util.progress import counted, warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
 _ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
@@ -35,6 +35,21 @@ def labelled_rows(
     elif target is None:
         target = classes_of(kept, task, settings.metrics)
     return [row._replace(label=target.checked(row.label, row.where)) for row in kept], target
+
+
+def warn_of_contradictions(rows: Sequence[TextExample], task: str) -> None:
+    """Warns of texts that stand in several rows with different labels, of which a model can answer one alone."""
+    labels_of_text: dict[tuple[str, ...], set[str]] = {}
+    contradictory: dict[tuple[str, ...], str] = {}  # text -> where its second label stands
+    for row in rows:
+        labels = labels_of_text.setdefault(row.texts, set())
+        labels.add(str(row.label))
+        if len(labels) > 1:
+            contradictory.setdefault(row.texts, row.where)
+    if contradictory:
+        first = next(iter(contradictory.values()))
+        texts = counted(len(contradictory), "text")
+        warn(f"{task}: {texts} with different labels in several rows; the first: {first}")
 
 
 def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[TextExample]:

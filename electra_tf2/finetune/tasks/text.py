@@ -23,7 +23,7 @@ from electra_tf2.files.tables import names_of
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
-from electra_tf2.finetune.tasks.labels import labelled_rows, test_rows
+from electra_tf2.finetune.tasks.labels import labelled_rows, test_rows, warn_of_contradictions
 from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, adopted, known_target
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, read_texts, texts_of
@@ -93,6 +93,8 @@ class TextTask(Task):
             assert self.target is not None
             return TaskData(test_rows(rows, split, self.target))
         examples, target = labelled_rows(rows, self.name, self.settings, self.target)
+        if split == "train" and self.name in self.config.tasks and not self.is_regression:
+            warn_of_contradictions(examples, self.name)
         return TaskData(examples, target)
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
