@@ -12,7 +12,7 @@ from electra_tf2.finetune.tasks.task import Features, Split, Task
 from electra_tf2.settings.kinds import kind_named
 
 MOST_LABELS = 8  # that a table shows; rarer ones are counted together
-_LARGEST_OVERLAP = 0.5  # share of a split that may also be training data without a warning
+_LARGEST_OVERLAP = 0.1  # share of a split that may also be training data without a warning
 
 
 def data_table(task: Task, splits: Mapping[str, Split]) -> str:
@@ -151,7 +151,7 @@ def trained_on(task: Task, splits: Mapping[str, Split]) -> str:
             listed.append(f"{100 * share:.0f} % of {name}")
     if not listed:
         return ""
-    return f"{', '.join(listed)} are examples of the training data, too: their scores say nothing of other texts"
+    return f"{', '.join(listed)} are examples of the training data, too, on which scores say nothing of other texts"
 
 
 def _seen(features: Iterable[Features]) -> tuple[bytes, ...]:

@@ -46,8 +46,8 @@ def table_of(
                 f"finetune: {name} is a file, of which label_column names the labels: leave {name_of_labels} out"
             )
         return os.fspath(examples)
-    if labels is not None and _is_frame(examples) and len(examples.columns) <= 2:
-        examples = _texts_of_frame(examples)
+    if labels is not None and _is_frame(examples) and len(examples.columns) == 1:
+        examples = _values_of_frame(examples)
     examples = rows_in(examples)
     if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
         raise UserError(
@@ -61,7 +61,7 @@ def table_of(
         if labels is not None:
             raise UserError(
                 f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out, or "
-                f"give the column of the texts alone"
+                'give the column of the texts alone, of pairs frame[["a", "b"]].to_numpy()'
             )
         return ExampleTable(_plain_rows(name, examples), [])
     if labels is None:
@@ -88,8 +88,15 @@ def rows_in(examples: Any) -> Any:
     """Takes the rows of a data frame as dicts, and those of an array of two columns as pairs.
 
     Anything else stays as it is.
+
+    Raises:
+      UserError: a data frame has two columns of one name.
     """
     if _is_frame(examples):
+        names = list(examples.columns)
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"the data frame has the column {name!r} twice: give the two different names")
         if hasattr(examples, "to_dicts"):  # polars
             return examples.to_dicts()
         return examples.to_dict("records")
@@ -108,12 +115,12 @@ def _refuse_texts_as_labels(name: str, labels: Sequence[Any]) -> None:
         )
 
 
-def _texts_of_frame(frame: Any) -> list[Any]:
-    """Lists the values of a data frame with one column, or the pairs in one with two."""
-    rows = [tuple(row.values()) for row in rows_in(frame)]
-    if len(frame.columns) == 1:
-        return [value for (value,) in rows]
-    return rows
+def _values_of_frame(frame: Any) -> list[Any]:
+    """Lists the values of a data frame with one column."""
+    values = []
+    for row in rows_in(frame):
+        values += row.values()
+    return values
 
 
 def _is_frame(value: Any) -> bool:
@@ -128,7 +135,7 @@ def _checked_labels(name: str, labels: Any) -> list[Any]:
       name: of the argument.
     """
     if _is_frame(labels) and len(labels.columns) == 1:
-        return _texts_of_frame(labels)
+        return _values_of_frame(labels)
     is_list = isinstance(labels, Iterable) and not isinstance(labels, (str, bytes, Mapping))
     if not is_list or _is_frame(labels):
         raise UserError(

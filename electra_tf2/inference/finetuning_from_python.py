@@ -48,6 +48,8 @@ _ARGUMENTS = {
 # What other libraries call an hparam or an argument -> what it is here.
 _NAMES_ELSEWHERE = {
     "batch_size": "train_batch_size",
+    "dev_size": "dev; without it a tenth of train is held out",
+    "device": "num_gpus; 0 is the processor",
     "dropout": "hidden_dropout_prob",
     "epochs": "num_train_epochs",
     "eval": "dev",
@@ -59,6 +61,7 @@ _NAMES_ELSEWHERE = {
     "output_dir": "folder",
     "random_state": "seed",
     "test": "test_file, a path",
+    "test_size": "dev; without it a tenth of train is held out",
     "validation_data": "dev",
     "validation_split": "dev; without it a tenth of train is held out",
     "verbose": "contextlib.redirect_stdout, around the call",
@@ -112,6 +115,8 @@ def finetune(
         hparams["class_weights"] = json.dumps(hparams["class_weights"])
     if not isinstance(model, (str, os.PathLike)):
         raise UserError(f"finetune: model is a shipped model's name or the folder of a model, not {shown(model)}")
+    if folder is not None and not isinstance(folder, (str, os.PathLike)):
+        raise UserError(f"finetune: folder is a path, not {shown(folder)}")
     if folder is not None and Path(folder).is_file():
         raise UserError(f"finetune: folder {folder} is a file")
     _check_hparams(hparams)

@@ -25,7 +25,7 @@ from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.settings.kinds import kind_named
 from electra_tf2.training.precision import fitted_to_machine
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
 
 
@@ -87,7 +87,9 @@ class Predictor:
         if name is None:
             return 0
         if name not in names:
-            raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
+            learned = ", ".join(names)
+            message = f"predict: there is no task {shown(name)}; the model learned {learned}"
+            raise UserError(f"{message}. Two texts of a pair are one tuple")
         return names.index(name)
 
     def predictions(self, task_index: int, split: Split, run: Callable[[Any], Any] | None = None) -> list[Prediction]:

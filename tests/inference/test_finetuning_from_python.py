@@ -233,12 +233,14 @@ def test_an_array_of_two_columns_holds_pairs() -> None:
 def test_frames_of_texts_alone_go_with_labels() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": ["one", "two"], "b": ["three", "four"], "y": [0, 1]}, index=[7, 9])
-    for texts, columns in ((["one", "two"], ["a"]), ([("one", "three"), ("two", "four")], ["a", "b"])):
-        expected = table_of("train", texts, [0, 1], "label", "")
-        for labels in (frame["y"], frame[["y"]], [0, 1]):
-            assert table_of("train", frame[columns], labels, "label", "") == expected
-    with pytest.raises(electra.UserError, match="leave labels out, or give the column of the texts alone"):
-        table_of("train", frame, frame["y"], "label", "")
+    expected = table_of("train", ["one", "two"], [0, 1], "label", "")
+    for labels in (frame["y"], frame[["y"]], [0, 1]):
+        assert table_of("train", frame[["a"]], labels, "label", "") == expected
+    for columns in (["a", "b"], ["a", "y"], ["a", "b", "y"]):  # one of them may be that of the labels
+        with pytest.raises(electra.UserError, match="leave labels out, or give the column of the texts alone"):
+            table_of("train", frame[columns], frame["y"], "label", "")
+    with pytest.raises(electra.UserError, match="has the column 'a' twice"):
+        table_of("train", pandas.concat([frame, frame[["a"]]], axis=1), None, "label", "")
 
 
 def test_values_of_numpy_and_keys_of_a_description_are_hparams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
