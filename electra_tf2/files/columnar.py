@@ -51,9 +51,9 @@ def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = 
                 for first in range(0, batch.num_rows, _BATCH):
                     rows = batch.select(names).slice(first, _BATCH).to_pylist()
                     yield from _with_class_names(rows, class_names)
-    except UserError:
+    except UserError:  # a ValueError, too
         raise
-    # A date beyond Python's years, text that is no UTF-8.
+    # OverflowError: a date beyond Python's years. ValueError: text that is no UTF-8.
     except (arrow.ArrowException, OSError, OverflowError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) and error.errno else error
         raise UserError(f"{path} cannot be read: {why}") from None

@@ -163,7 +163,8 @@ def _quoted_rows(text: str, delimiter: str, name: str, skip_blanks: bool = False
     has_warned = False
     try:
         for cells in reader:
-            if not has_warned and any(_holds_rows(cell, delimiter, len(cells)) for cell in cells):
+            goes_on = reader.line_num - line_number > _MANY_ROWS
+            if goes_on and not has_warned and any(_holds_rows(cell, delimiter, len(cells)) for cell in cells):
                 has_warned = True
                 warn(
                     f"{name}, line {line_number}: a cell in quotes goes on to line {reader.line_num}, over lines that "

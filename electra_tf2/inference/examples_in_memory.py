@@ -13,8 +13,8 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted
 
 TASK = "texts"  # name of the task for examples in memory
-_ENOUGH_LABELS = 20
-_NEARLY_ALL = 0.9
+_ENOUGH_LABELS = 20  # from which on labels that are nearly all different are taken for texts
+_NEARLY_ALL = 0.9  # share of different ones among them
 _TEXT_COLUMNS = ["text", "second_text"]
 
 

@@ -6,6 +6,7 @@ every line has one, otherwise blanks do.
 """
 
 import collections
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -161,7 +162,7 @@ def tagged_lines(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> st
             lines.append([_TABS_AND_LINE_ENDS.sub(" ", cell) for cell in (word, tag or "O")])
         lines.append([])
     between = " "
-    if any(len(split_words(cell).words) != 1 for cells in lines for cell in cells):
+    if any(len(split_words(cell).words) != 1 for cell in itertools.chain(*lines)):
         between = "\t"
     return "".join(between.join(cells) + "\n" for cells in lines)
 
