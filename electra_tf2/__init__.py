@@ -10,6 +10,7 @@
     model.score(["A sentence.", "Sentence a."])            # pseudo-log-likelihoods
     model = electra.finetune(texts, labels)                # a model that learned from your examples
     model.predict(["A text to label."])                    # answers of a fine-tuned model
+    model.evaluate(other_texts, their_labels)              # and its scores
     model.keras()                                          # the network, to put a head on and fit
 
 `models()` lists the shipped models, and docs/python.md describes `load`, `finetune` and the model that they return.

@@ -89,8 +89,8 @@ class Evaluation:
         for task_index, task in enumerate(self.tasks):
             for name in selection_splits(self.config, task.evaluation_splits):
                 predicted = self.predicted(model, task_index, name)
-                _warn_of_collapse(task, name, predicted, model.num_train_steps)
                 metrics = _scores(task, predicted)
+                _warn_of_collapse(task, name, predicted, metrics, model.num_train_steps)
                 flat |= {f"{task.name}_{name}_{metric}": value for metric, value in metrics.items()}
                 primary.append(metrics[task.primary_metric])
         return flat | {"score": float(np.mean(primary))}
@@ -125,8 +125,8 @@ class Evaluation:
         Args:
           steps: number of training steps.
         """
-        is_collapsed = _warn_of_collapse(task, name, predicted, steps)
         scores = _scores(task, predicted)
+        is_collapsed = _warn_of_collapse(task, name, predicted, scores, steps)
         result.scores.setdefault(task.name, {})[name] = scores
         result.examples.setdefault(task.name, {})[name] = task.num_scored(predicted.split)
         majority = task.majority(predicted.split)
@@ -217,8 +217,10 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
     return path, archive.namelist()
 
 
-def _warn_of_collapse(task: Task, name: str, predicted: Predicted, steps: int) -> bool:
-    """Warns if all answers are the same, and tells whether they are."""
+def _warn_of_collapse(task: Task, name: str, predicted: Predicted, scores: Mapping[str, float], steps: int) -> bool:
+    """Warns if all answers are the same and not all are right, and tells whether that is so."""
+    if scores[task.primary_metric] == 100:
+        return False
     problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
         warn(f"{task.name} {name}: {problem}")

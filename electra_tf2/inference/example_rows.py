@@ -75,10 +75,13 @@ def read_examples(task: Task, rows: Iterable[tuple[str, dict[str, Any]]]) -> Exa
     return Examples(split, places, has_text)
 
 
-def row_of(task: Task, text: Any) -> dict[str, Any]:
+def row_of(task: Task, text: Any, where: str) -> dict[str, Any]:
     """Makes a row from Python's text, tuple of texts, list of words or dict; None and NaN are an empty text.
 
     Values of numpy and pandas count as what they hold.
+
+    Args:
+      where: place of the text, for messages.
 
     Raises:
       UserError: it is anything else.
@@ -90,12 +93,16 @@ def row_of(task: Task, text: Any) -> dict[str, Any]:
         return dict.fromkeys(task.text_keys[0])
     became_text = isinstance(value, str) and not isinstance(text, str)  # a date, say
     if became_text or not isinstance(value, (str, list)):
-        raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
+        raise UserError(
+            f"predict: {where} must be a text, a tuple of texts, a list of words or a dict, not {shown(text)}"
+        )
     if isinstance(value, str):
         _refuse_half_a_pair(task, value)
         return _row_of_texts(task, [value], text)
     if task.list_key:
         return {task.list_key: value}
+    if getattr(text, "ndim", 0):  # an array, or a column of a data frame
+        raise UserError(f"predict: {where} is a whole column: pairs of the texts of two are list(zip(a, b))")
     return _row_of_texts(task, value, text)
 
 

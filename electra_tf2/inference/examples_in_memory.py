@@ -1,9 +1,10 @@
-"""Makes a file of the examples that `electra_tf2.finetune` is given in memory: texts and labels, dicts, data frames."""
+"""Makes a file of examples in memory, as `finetune` and `evaluate` take them: texts and labels, dicts, data frames."""
 
 import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,32 @@ from electra_tf2.util.progress import counted
 TASK = "texts"  # name of the task for examples in memory
 _ENOUGH_LABELS = 20  # from which on labels that are nearly all different are taken for texts
 _NEARLY_ALL = 0.9  # share of different ones among them
-_TEXT_COLUMNS = ["text", "second_text"]
+
+
+class Argument(NamedTuple):
+    """An argument that takes examples, as messages name it.
+
+    call: the function that has it. examples: its name. labels: that of the argument with the labels of its texts.
+    """
+
+    call: str
+    examples: str
+    labels: str
+
+    def __str__(self) -> str:
+        return f"{self.call}: {self.examples}"
+
+
+class ColumnNames(NamedTuple):
+    """Names for the columns of a table that is made of texts and labels, or of lists of words and of tags.
+
+    texts: of a text, and of the second one of a pair.
+    """
+
+    texts: Sequence[str] = ("text", "second_text")
+    label: str = "label"
+    words: str = "words"
+    tags: str = "tags"
 
 
 class ExampleTable(NamedTuple):
@@ -26,62 +52,62 @@ class ExampleTable(NamedTuple):
 
 
 def table_of(
-    name: str, examples: Any, labels: Iterable[Any] | None, label_column: str, task_type: str
+    argument: Argument, examples: Any, labels: Iterable[Any] | None, names: ColumnNames, task_type: str
 ) -> str | ExampleTable:
     """The path of a file of examples, or a table of examples in memory.
 
     Args:
-      name: of the argument, "train" or "dev".
+      names: of the columns for texts and labels that come without.
       task_type: the hparam; "" if it is not given.
 
     Raises:
       UserError: there are no examples; labels are missing, too many or not needed.
     """
-    name_of_labels = "labels" if name == "train" else "dev_labels"
     if isinstance(examples, (str, os.PathLike)):
         if not os.path.exists(examples):
-            raise UserError(f"finetune: {name}: there is no file {shown(os.fspath(examples))}; texts come as a list")
+            raise UserError(f"{argument}: there is no file {shown(os.fspath(examples))}; texts come as a list")
         if labels is not None:
-            raise UserError(
-                f"finetune: {name} is a file, of which label_column names the labels: leave {name_of_labels} out"
-            )
+            raise UserError(f"{argument} is a file, which has a column of labels: leave {argument.labels} out")
         return os.fspath(examples)
     if labels is not None and _is_frame(examples) and len(examples.columns) == 1:
         examples = _values_of_frame(examples)
     examples = rows_in(examples)
     if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
         raise UserError(
-            f"finetune: {name} is a list of texts, a data frame (of a dict: pandas.DataFrame(...)) or a path, not "
+            f"{argument} is a list of texts, a data frame (of a dict: pandas.DataFrame(...)) or a path, not "
             f"{shown(examples)}"
         )
     examples = list(examples)
     if not examples:
-        raise UserError(f"finetune: {name} holds no examples")
+        raise UserError(f"{argument} holds no examples")
     if isinstance(examples[0], Mapping):
         if labels is not None:
             raise UserError(
-                f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out, or "
-                'give the column of the texts alone, of pairs frame[["a", "b"]].to_numpy()'
+                f"{argument} has columns, one of which holds the labels: leave {argument.labels} out, or give the "
+                'column of the texts alone, of pairs frame[["a", "b"]].to_numpy()'
             )
-        return ExampleTable(_plain_rows(name, examples), [])
+        return ExampleTable(_plain_rows(argument, examples), [])
     if labels is None:
-        raise UserError(f"finetune: {name_of_labels} are missing: give one for each text of {name}")
-    labels = _checked_labels(name_of_labels, labels)
+        raise UserError(
+            f"{argument.call}: {argument.labels} are missing: give one for each text of {argument.examples}"
+        )
+    labels = _checked_labels(argument, labels)
     if len(labels) != len(examples):
         raise UserError(
-            f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
+            f"{argument} has {counted(len(examples), 'text')}, but {argument.labels} has {len(labels):,}: "
             "each text needs one"
         )
     if not task_type:
-        _refuse_texts_as_labels(name_of_labels, labels)
+        _refuse_texts_as_labels(argument, labels)
     if task_type == "tagging":
-        return _table_of_words(name, examples, labels)
+        return _table_of_words(argument, examples, labels, names)
     are_lists = isinstance(examples[0], list) and isinstance(json_value(labels[0]), list)
     if are_lists and task_type != "qa":  # which may have several answers to a pair
         raise UserError(
-            f'finetune: {name_of_labels} are lists: task_type="tagging" learns a tag for each word, from lists of words'
+            f'{argument.call}: {argument.labels} are lists: task_type="tagging" learns a tag for each word, from lists '
+            "of words"
         )
-    return _table_of_texts(name, examples, labels, label_column)
+    return _table_of_texts(argument, examples, labels, names)
 
 
 def rows_in(examples: Any) -> Any:
@@ -105,13 +131,13 @@ def rows_in(examples: Any) -> Any:
     return examples
 
 
-def _refuse_texts_as_labels(name: str, labels: Sequence[Any]) -> None:
+def _refuse_texts_as_labels(argument: Argument, labels: Sequence[Any]) -> None:
     """Raises UserError if nearly every label is another text: they may be the second texts of pairs."""
     texts = [label for label in labels if isinstance(label, str) and label]
     if len(texts) >= _ENOUGH_LABELS and len(set(texts)) > _NEARLY_ALL * len(texts):
         raise UserError(
-            f"finetune: {name} has {len(set(texts)):,} different texts for {len(texts):,} examples, so nothing can be "
-            "learned of them. Pairs of texts are tuples, list(zip(a, b)), and labels come behind them"
+            f"{argument.call}: {argument.labels} has {len(set(texts)):,} different texts for {len(texts):,} examples, "
+            "so nothing can be learned of them. Pairs of texts are tuples, list(zip(a, b)), and labels come behind them"
         )
 
 
@@ -128,45 +154,43 @@ def _is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "to_dict")
 
 
-def _checked_labels(name: str, labels: Any) -> list[Any]:
-    """Makes a list of labels. Raises UserError: it is something else, such as one text or a data frame.
-
-    Args:
-      name: of the argument.
-    """
+def _checked_labels(argument: Argument, labels: Any) -> list[Any]:
+    """Makes a list of labels. Raises UserError: it is something else, such as one text or a data frame."""
     if _is_frame(labels) and len(labels.columns) == 1:
         return _values_of_frame(labels)
     is_list = isinstance(labels, Iterable) and not isinstance(labels, (str, bytes, Mapping))
     if not is_list or _is_frame(labels):
         raise UserError(
-            f"finetune: {name} is a list of labels, or a column of a data frame, one for each text, not {shown(labels)}"
+            f"{argument.call}: {argument.labels} is a list of labels, or a column of a data frame, one for each text, "
+            f"not {shown(labels)}"
         )
     if getattr(labels, "shape", ())[1:] == (1,):  # a column of an array
         labels = labels.reshape(-1)
     return list(labels)
 
 
-def _plain_rows(name: str, examples: Sequence[Any]) -> list[dict[str, Any]]:
+def _plain_rows(argument: Argument, examples: Sequence[Any]) -> list[dict[str, Any]]:
     """Converts rows to JSON values. Raises UserError if one is no dict."""
     rows = []
     for index, row in enumerate(examples):
         if not isinstance(row, Mapping):
-            raise UserError(f"finetune: {name}[{index}] is {shown(row)}, but must be a dict as the first is")
+            raise UserError(f"{argument}[{index}] is {shown(row)}, but must be a dict as the first is")
         rows.append(json_value(row))
     return rows
 
 
-def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], label_column: str) -> ExampleTable:
+def _table_of_texts(
+    argument: Argument, examples: Sequence[Any], labels: Sequence[Any], names: ColumnNames
+) -> ExampleTable:
     """Makes a table of texts, or of pairs if the first is one. Raises UserError if an example is of another kind."""
     are_pairs = isinstance(examples[0], (tuple, list))
-    if are_pairs:
-        columns = _TEXT_COLUMNS
-        expected = "a pair of texts"
-    else:
-        columns = _TEXT_COLUMNS[:1]
+    columns = list(names.texts)
+    expected = "a pair of texts"
+    if not are_pairs:
+        columns = columns[:1]
         expected = "a text"
-    if label_column in columns:
-        raise UserError(f"finetune: {name} is a list of texts, without columns: leave label_column out")
+    if names.label in columns:
+        raise UserError(f"{argument} is a list of texts, without columns: leave label_column out")
     rows = []
     for index, (example, label) in enumerate(zip(examples, labels, strict=True)):
         texts = [example]
@@ -174,28 +198,30 @@ def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], l
             texts = list(example)
         texts = [json_value(text) for text in texts]
         if len(texts) != len(columns) or not all(text is None or isinstance(text, str) for text in texts):
-            raise UserError(f"finetune: {name}[{index}] is {shown(example)}, but must be {expected}")
+            raise UserError(f"{argument}[{index}] is {shown(example)}, but must be {expected}")
         row = dict(zip(columns, texts, strict=True))
-        row[label_column] = json_value(label)
+        row[names.label] = json_value(label)
         rows.append(row)
     return ExampleTable(rows, columns)
 
 
-def _table_of_words(name: str, examples: Sequence[Any], labels: Sequence[Any]) -> ExampleTable:
+def _table_of_words(
+    argument: Argument, examples: Sequence[Any], labels: Sequence[Any], names: ColumnNames
+) -> ExampleTable:
     """Makes a table of lists of words with tags. Raises UserError if an example is no such list."""
     rows = []
     for index, (words, tags) in enumerate(zip(examples, labels, strict=True)):
         words = json_value(words)
         tags = json_value(tags)
         if tags is None or tags == "":  # left out and counted where the table is read
-            rows.append({"words": words, "tags": None})
+            rows.append({names.words: words, names.tags: None})
             continue
         if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
             raise UserError(
-                f"finetune: {name}[{index}] is {shown(words)} with {shown(tags)}, but must be a list of words with a "
+                f"{argument}[{index}] is {shown(words)} with {shown(tags)}, but must be a list of words with a "
                 "list of as many tags"
             )
-        rows.append({"words": words, "tags": tags})
+        rows.append({names.words: words, names.tags: tags})
     return ExampleTable(rows, [])
 
 
@@ -211,6 +237,28 @@ def write_table(table: ExampleTable, split: str, folder: Path) -> str:
     if not path.exists():
         write_atomically(path, content)
     return str(path)
+
+
+def with_places(message: str, folder: Path) -> str:
+    """A message with train[4] in the place of line 5 of the file that `write_table` made of the examples of `train`.
+
+    Args:
+      folder: in which the file is.
+    """
+
+    def place(match: re.Match) -> str:
+        if match["line"] is None:
+            return match["split"]
+        return f"{match['split']}[{int(match['line']) - 1}]"
+
+    folders = f"{re.escape(os.path.abspath(folder))}|{re.escape(str(folder))}"
+    files = rf"({folders})/data/(?P<split>[a-z]+)-[0-9a-f]+/{TASK}\.jsonl"
+    named = re.search(files, message)
+    message = re.sub(rf"{files}(, line (?P<line>[0-9]+))?", place, message)
+    if named is None:
+        return message
+    # Lines of the same file that are listed, "line 4: ...; line 9: ...".
+    return re.sub(r"\bline ([0-9]+)(?=: )", lambda match: f"{named['split']}[{int(match[1]) - 1}]", message)
 
 
 def json_value(value: Any) -> Any:

@@ -4,6 +4,7 @@ Examples in memory become a file. From there everything goes as in `electra fine
 """
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -11,15 +12,24 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.config.hparams import all_hparams, checked, value_type
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.files.writing import check_writable
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.trained_folder import folder_to_use
-from electra_tf2.inference.examples_in_memory import TASK, ExampleTable, table_of, write_table
+from electra_tf2.inference.examples_in_memory import (
+    TASK,
+    Argument,
+    ColumnNames,
+    ExampleTable,
+    table_of,
+    with_places,
+    write_table,
+)
 from electra_tf2.inference.finetuning_run import prepare
 from electra_tf2.settings.described import DESCRIBED
 from electra_tf2.training.run_folder import GO_ON
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
 _ARGUMENTS = {
     "train_file": "train",
     "dev_file": "dev",
+    "test_file": "test",
     "model_name": "model",
     "init_checkpoint": "model",
     "pretrained_model_dir": "model",
@@ -60,11 +71,9 @@ _NAMES_ELSEWHERE = {
     "n_epochs": "num_train_epochs",
     "output_dir": "folder",
     "random_state": "seed",
-    "test": "test_file, a path",
     "test_size": "dev; without it a tenth of train is held out",
     "validation_data": "dev",
     "validation_split": "dev; without it a tenth of train is held out",
-    "verbose": "contextlib.redirect_stdout, around the call",
     "warmup_ratio": "warmup_proportion",
     "weight_decay": "weight_decay_rate",
 }
@@ -76,8 +85,11 @@ def finetune(
     *,
     dev: Any = None,
     dev_labels: Iterable[Any] | None = None,
+    test: Any = None,
+    test_labels: Iterable[Any] | None = None,
     model: str | os.PathLike[str] = "electra_deep",
     folder: str | os.PathLike[str] | None = None,
+    verbose: bool = True,
     **hparams: Any,
 ) -> "Model":
     """Fine-tunes a model on texts and labels, or on a table, and loads the result.
@@ -94,15 +106,17 @@ def finetune(
         out and counted.
       dev: data to score the model on, in any of these forms; default: a tenth of `train`, which is not trained on.
       dev_labels: one for each text of `dev`.
+      test, test_labels: further data that the finished model is scored on.
       model: a shipped model's name (`models`), or the folder of a model in any format that `load` reads.
       folder: where the model (`<folder>/model_1`) and scores (`<folder>/results`) are written. A second call with the
         same data and settings resumes the training, or loads the finished model; other settings are refused unless
         `overwrite=True`. Default: a temporary folder, which is deleted with the model.
+      verbose: False prints warnings alone.
       hparams: of fine-tuning, by name: num_train_epochs=5, seed=1, task_type="regression" (docs/flags.md has all).
 
     Returns:
       The trained model, as from `load`; with several trials, that of the first, or the last with
-      keep_all_models=False. Its `scores` are those of the development data, and `source.path` is its folder.
+      keep_all_models=False. Its `scores` are those of development and test data, and `source.path` is its folder.
 
     Raises:
       UserError: something is wrong with texts, labels or hparams, or the folder holds another run.
@@ -117,28 +131,56 @@ def finetune(
         raise UserError(f"finetune: model is a shipped model's name or the folder of a model, not {shown(model)}")
     if folder is not None and not isinstance(folder, (str, os.PathLike)):
         raise UserError(f"finetune: folder is a path, not {shown(folder)}")
-    if folder is not None and Path(folder).is_file():
-        raise UserError(f"finetune: folder {folder} is a file")
     _check_hparams(hparams)
-    if dev is None and dev_labels is not None:
-        raise UserError("finetune: dev_labels are given without dev, the texts that they belong to")
-    label_column = str(hparams.get("label_column", "label"))
-    task_type = hparams.get("task_type", "")
-    data = {"train": table_of("train", train, labels, label_column, task_type)}
-    if dev is not None:
-        data["dev"] = table_of("dev", dev, dev_labels, label_column, task_type)
+    data = _tables([(_TRAIN, train, labels), (_DEV, dev, dev_labels), (_TEST, test, test_labels)], hparams)
+    output: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if not verbose:
+        output = contextlib.redirect_stdout(io.StringIO())
     if folder is not None:
-        with _naming_arguments(Path(folder)):
+        _check_folder(Path(folder))
+        with output, _naming_arguments(Path(folder)):
             return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
     temporary = tempfile.mkdtemp(prefix="electra_finetuned_")
     try:
-        with _naming_arguments(Path(temporary), is_kept=False):
+        with output, _naming_arguments(Path(temporary), is_kept=False):
             trained = _trained(_configuration(data, model, Path(temporary), hparams), is_kept=False)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     weakref.finalize(trained, shutil.rmtree, temporary, ignore_errors=True)
     return trained
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises UserError if a folder is a file, or nothing can be written there."""
+    if folder.is_file():
+        raise UserError(f"finetune: folder {folder} is a file")
+    try:
+        check_writable(folder / "model")
+    except UserError as error:
+        raise UserError(f"finetune: folder: {error}") from None
+
+
+_TRAIN = Argument("finetune", "train", "labels")
+_DEV = Argument("finetune", "dev", "dev_labels")
+_TEST = Argument("finetune", "test", "test_labels")
+
+
+def _tables(
+    given: Sequence[tuple[Argument, Any, Iterable[Any] | None]], hparams: Mapping[str, Any]
+) -> dict[str, str | ExampleTable]:
+    """By split, the path of a file or a table of the examples that were given. Raises UserError as `table_of`."""
+    names = ColumnNames(label=str(hparams.get("label_column", "label")))
+    task_type = hparams.get("task_type", "")
+    tables = {}
+    for argument, examples, labels in given:
+        if argument == _TRAIN or examples is not None:
+            tables[argument.examples] = table_of(argument, examples, labels, names, task_type)
+        elif labels is not None:
+            raise UserError(
+                f"finetune: {argument.labels} are given without {argument.examples}, the texts that they belong to"
+            )
+    return tables
 
 
 @contextlib.contextmanager
@@ -156,31 +198,13 @@ def _naming_arguments(folder: Path, is_kept: bool = True) -> Iterator[None]:
         else:
             lost = r"stopped at step \1. Nothing is kept: with folder=... the step is saved, and another call goes on"
             message = re.sub(rf"saved [^\n]+ at step ([0-9,]+)\. {GO_ON}", lost, message)
-        return with_arguments(_with_examples(message, folder))
+        return with_arguments(with_places(message, folder))
 
     try:
         with rewording(reworded):
             yield
     except UserError as error:
         raise UserError(reworded(str(error))) from None
-
-
-def _with_examples(message: str, folder: Path) -> str:
-    """A message with train[4] in the place of line 5 of the file that `write_table` made of the examples of `train`."""
-
-    def argument(match: re.Match) -> str:
-        if match["line"] is None:
-            return match["split"]
-        return f"{match['split']}[{int(match['line']) - 1}]"
-
-    folders = f"{re.escape(os.path.abspath(folder))}|{re.escape(str(folder))}"
-    files = rf"({folders})/data/(?P<split>[a-z]+)-[0-9a-f]+/{TASK}\.jsonl"
-    named = re.search(files, message)
-    message = re.sub(rf"{files}(, line (?P<line>[0-9]+))?", argument, message)
-    if named is None:
-        return message
-    # Lines of the same file that are listed, "line 4: ...; line 9: ...".
-    return re.sub(r"\bline ([0-9]+)(?=: )", lambda match: f"{named['split']}[{int(match[1]) - 1}]", message)
 
 
 def with_arguments(message: str) -> str:
@@ -219,7 +243,7 @@ def _check_hparams(hparams: Mapping[str, Any]) -> None:
         if name in _NAMES_ELSEWHERE:
             raise UserError(f"finetune: there is no hparam {name!r}: here it is {_NAMES_ELSEWHERE[name]}")
         if name not in known:
-            hint = closest(name, [*known, "train", "labels", "dev", "dev_labels", "folder"])
+            hint = closest(name, [*known, "train", "labels", "dev", "dev_labels", "test", "test_labels", "folder"])
             raise UserError(f"finetune: there is no hparam {name!r}{hint or '; docs/flags.md has all'}")
         if name in _ARGUMENTS:
             raise UserError(f"finetune: {name} follows from the argument {_ARGUMENTS[name]}: give that")
@@ -260,6 +284,9 @@ def _configuration(
     users_hparams["results_dir"] = str(folder / "results")
     users_hparams["test_predictions"] = str(folder / "test_predictions")
     _check_alike(data)
+    _check_name(data["train"], hparams)
+    if isinstance(hparams.get("text_column"), str):
+        users_hparams["text_column"] = _columns(hparams["text_column"], data["train"])
     for split, table in data.items():
         if isinstance(table, ExampleTable):
             if table.text_columns:
@@ -275,14 +302,33 @@ def _configuration(
     return prepare(configuration(users_hparams), users_hparams, advice)
 
 
+def _columns(names: str, train: str | ExampleTable) -> list[str]:
+    """The columns that a text names: two as the flag does, "a,b", unless that is the name of one."""
+    if isinstance(train, ExampleTable) and names in train.rows[0]:
+        return [names]
+    return names.split(",")
+
+
+def _check_name(train: str | ExampleTable, hparams: Mapping[str, Any]) -> None:
+    """Raises UserError if examples in memory have another name than the task that hparams describe."""
+    described = hparams.get("tasks", {})
+    if not isinstance(train, ExampleTable):
+        return
+    if isinstance(described, Mapping) and described and TASK not in described and "task_names" not in hparams:
+        raise UserError(
+            f"finetune: tasks describes {shown(next(iter(described)))}, but the task of examples in memory is called "
+            f"{TASK!r}"
+        )
+
+
 def _check_alike(data: Mapping[str, str | ExampleTable]) -> None:
-    """Raises UserError if one split is a list of texts, the other one of pairs."""
+    """Raises UserError if one split is a list of texts, another one of pairs."""
     forms = set()
     for table in data.values():
         if isinstance(table, ExampleTable) and table.text_columns:
             forms.add(tuple(table.text_columns))
     if len(forms) > 1:
-        raise UserError("finetune: train and dev must be alike: both lists of texts, or both of pairs")
+        raise UserError(f"finetune: {' and '.join(data)} must be alike: lists of texts, or lists of pairs")
 
 
 def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":

@@ -7,7 +7,7 @@ tokens. B batch, L length, H hidden.
 import itertools
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -422,19 +422,44 @@ class Model:
           UserWarning: some texts are empty, and their answers hold `error` alone; or a text is the name of a file.
         """
         _check_process()
-        if self._predictor is None:
-            from electra_tf2.inference.predictor import Predictor
-
-            self._predictor = Predictor(self.source, self.tokenizer)
-        is_single = self._predictor.reads_as_one(texts, task)
+        predictor = self._loaded_predictor()
+        is_single = predictor.reads_as_one(texts, task)
         if isinstance(texts, str) and os.path.splitext(texts)[1] and os.path.isfile(texts):
             message = f"predict: {texts} is taken for a text, but a file is called so: `electra predict` labels files"
             warnings.warn(message, stacklevel=2)
         several = [texts] if is_single else rows_in(texts)
-        answers = [Answer(**fields) for fields in self._predictor(several, task)]
+        answers = [Answer(**fields) for fields in predictor(several, task)]
         if is_single:
             return answers[0]
         return answers
+
+    def _loaded_predictor(self) -> "Predictor":
+        """Makes what answers tasks, at the first call. Raises UserError: the model is not fine-tuned."""
+        if self._predictor is None:
+            from electra_tf2.inference.predictor import Predictor
+
+            self._predictor = Predictor(self.source, self.tokenizer)
+        return self._predictor
+
+    def evaluate(
+        self, examples: Any, labels: Iterable[Any] | None = None, *, task: str | None = None
+    ) -> dict[str, float]:
+        """Scores a fine-tuned model on examples with labels. Shares are in percent, and names those of `scores`.
+
+        Args:
+          examples: texts, pairs of texts or lists of words, with `labels`; or a data frame, a list of dicts or the path
+            of a file, with columns that are called as those of the training data.
+          labels: one for each text, a list of tags for each list of words. Examples without one are left out and
+            counted.
+          task: name of the task, for a model that learned several; default: the first.
+
+        Raises:
+          UserError: the model is not fine-tuned, or examples or labels do not fit its task.
+        """
+        _check_process()
+        from electra_tf2.inference.scores_of_examples import scores_of_examples
+
+        return scores_of_examples(self._loaded_predictor(), examples, labels, task)
 
     def keras(self) -> EncoderModel:
         """The encoder as a `tf_keras.Model`, from {"input_ids", "input_mask", "segment_ids"} to states [B, L, H].

@@ -53,13 +53,16 @@ class Predictor:
 
     def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
         """The answers of a task, by default the first, in the order of the texts."""
-        task_index = self._index_of(name)
+        task_index = self.index_of(name)
         task = self.tasks[task_index]
         all_texts = text_list(texts)
         if not all_texts:
             return []
-        rows = [row_of(task, text) for text in all_texts]
-        places = [f"text {number}" for number in range(1, len(rows) + 1)]
+        places = [f"texts[{index}]" for index in range(len(all_texts))]
+        rows = [row_of(task, text, place) for text, place in zip(all_texts, places, strict=True)]
+        if task.list_key and len(all_texts) > 1 and all(_is_word(text) for text in all_texts):
+            note = "each word is read as a text of its own: the words of one text are a list in a list, [[...]]"
+            warnings.warn(f"predict: {note}", stacklevel=3)
         try:
             read = read_examples(task, zip(places, rows, strict=True))
         except UserError as error:
@@ -78,17 +81,21 @@ class Predictor:
     def reads_as_one(self, texts: Any, name: str | None = None) -> bool:
         """Tells whether this is the input of one answer: a text, a dict, or for a task that reads pairs one of them."""
         if isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(text, str) for text in texts):
-            return reads_pairs_only(self.tasks[self._index_of(name)])
+            return reads_pairs_only(self.tasks[self.index_of(name)])
         return isinstance(texts, (str, dict))
 
-    def _index_of(self, name: str | None) -> int:
-        """The index of a task; None is the first. Raises UserError if there is none of this name."""
+    def index_of(self, name: str | None, call: str = "predict") -> int:
+        """The index of a task; None is the first. Raises UserError if there is none of this name.
+
+        Args:
+          call: the method that is called, for the message.
+        """
         names = [task.name for task in self.tasks]
         if name is None:
             return 0
         if name not in names:
             learned = ", ".join(names)
-            message = f"predict: there is no task {shown(name)}; the model learned {learned}"
+            message = f"{call}: there is no task {shown(name)}; the model learned {learned}"
             raise UserError(f"{message}. Two texts of a pair are one tuple")
         return names.index(name)
 
@@ -123,6 +130,11 @@ class Predictor:
             specs = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in batch.items()}
             self._predict[task_index] = graph_of_any_shape(predict_rows, [specs])
         return self._predict[task_index]
+
+
+def _is_word(text: Any) -> bool:
+    """Tells whether a text is a single word."""
+    return isinstance(text, str) and len(text.split()) == 1
 
 
 def limit_of_texts(task: Task, split: Split) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Scores the answers to a file that holds the right ones, too."""
+"""Scores a trained task on a file that holds the right answers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,12 +40,7 @@ def report_on_file(
       has_label_column: whether the file is known to have the column of the task's labels. Then a warning says why they
         cannot be scored.
     """
-    path = str(Path(source).absolute())
-    config = FinetuningConfig.from_dict(vars(trained_task.config) | {"debug_examples": 0})
-    task = make_task(trained_task.name, config, trained_task.tokenizer, {"train": path, "dev": path})
-    adopt_states([task], {task.name: trained_task.state()}, task.name)
-    if isinstance(task, TaggingTask) and isinstance(trained_task, TaggingTask):
-        task.columns = trained_task.columns  # which may be named for this file
+    task = task_of_file(trained_task, source)
     try:
         with rewording(lambda message: message.replace(f"{task.name} dev", source)):
             split = task.load("dev")
@@ -64,6 +59,17 @@ def report_on_file(
         predictions = predict(split)
     errors = errors_of(task, split, task.answers(split, predictions))
     return _table(task, split, task.scores(split, predictions)) + shown_errors(task.name, errors)
+
+
+def task_of_file(trained_task: Task, source: str) -> Task:
+    """A task as it was trained, whose development data are a file."""
+    path = str(Path(source).absolute())
+    config = FinetuningConfig.from_dict(vars(trained_task.config) | {"debug_examples": 0})
+    task = make_task(trained_task.name, config, trained_task.tokenizer, {"train": path, "dev": path})
+    adopt_states([task], {task.name: trained_task.state()}, task.name)
+    if isinstance(task, TaggingTask) and isinstance(trained_task, TaggingTask):
+        task.columns = trained_task.columns  # which may be named for this file
+    return task
 
 
 def _table(task: Task, split: Split, scores: Mapping[str, float]) -> str:

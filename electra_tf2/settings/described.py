@@ -252,10 +252,6 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
                     "says what they must be called"
                 )
             description[key] = hparams[hparam]
-    if kind in _MEANING_OF_COLUMNS and len(description.get("text_columns", ())) == 1:
-        # From Python one text may name both columns, as the flag does.
-        [both] = description["text_columns"]
-        description["text_columns"] = both.split(",")
     texts = description.get("text_columns", given.get("text_columns", ()))
     if description.get("double_unordered") and len(texts) != 2:
         raise UserError("double_unordered is for pairs of texts: name their columns, --text-column A,B")

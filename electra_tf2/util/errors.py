@@ -72,7 +72,7 @@ def closest(name: object, valid: Iterable[str]) -> str:
     """ "; did you mean 'x'?", or "" if no valid name is similar."""
     # The dashes of flags would make any two of them similar.
     names = {candidate.lstrip("-"): candidate for candidate in valid}
-    matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.6)
     if not matches:
         return ""
     return f"; did you mean {names[matches[0]]!r}?"

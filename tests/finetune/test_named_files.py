@@ -309,10 +309,6 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
         tmp_path, train_file="a.json", task_type="tagging", label_column="ner_tags", model_name="electra_mini"
     )
     assert made.tasks["a"]["label_column"] == "ner_tags"
-    made = config(
-        tmp_path, train_file="a.csv", task_type="tagging", text_column=["Token,Satz"], model_name="electra_mini"
-    )
-    assert made.tasks["a"]["text_columns"] == ["Token", "Satz"]
     made = config(tmp_path, train_file="train.csv", task_names=["reviews"], model_name="electra_mini")
     assert list(made.tasks) == made.task_names == ["reviews"] and made.model_dir.endswith("/reviews_model")
     assert configuration(vars(made)) == made

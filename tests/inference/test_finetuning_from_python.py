@@ -13,7 +13,7 @@ import electra_tf2 as electra
 from electra_tf2.config.hparams import all_hparams, dashed
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.inference import finetuning_from_python
-from electra_tf2.inference.examples_in_memory import ExampleTable, table_of
+from electra_tf2.inference.examples_in_memory import Argument, ColumnNames, ExampleTable, table_of
 from electra_tf2.inference.finetuning_from_python import with_arguments
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.progress import say, warn
@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "learning_rate": 1e-3,
 }
 TEXTS = [f"the error was {word}" if number % 2 else f"a day of {word}" for number in range(12) for word in ("in", "on")]
+TRAIN = Argument("finetune", "train", "labels")
 LABELS = ["bad" if text.startswith("the error") else "good" for text in TEXTS]
 
 
@@ -80,7 +81,7 @@ def test_data_frames(learned: tuple[electra.Model, Path], capsys: pytest.Capture
     assert finetune(frame, folder=folder).scores == model.scores
     assert finetune(frame["text"], frame["label"], folder=folder).scores == model.scores
     new = pandas.DataFrame({"text": [TEXTS[0], None, pandas.NA], "id": [1, 2, 3]})
-    with pytest.warns(UserWarning, match=r"^text 2 \(and of 1 more\): an empty text"):
+    with pytest.warns(UserWarning, match=r"^texts\[1\] \(and of 1 more\): an empty text"):
         answer, *without_text = model.predict(new)
     assert vars(answer) == vars(model.predict(TEXTS[0]))
     assert [vars(nothing) for nothing in without_text] == [{"error": "an empty text"}] * 2
@@ -143,6 +144,10 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
     assert (described["text_columns"], described["label_column"]) == (["Frage", "Text"], "Antwort")
     as_flag: Any = finetune(rows, folder=tmp_path, task_type="qa", text_column="Frage,Text", label_column="Antwort")
     assert as_flag.tasks == named.tasks
+    text_columns = {"a,b": ["a", "b"], "c,d": ["c,d"]}  # the second is the name of a column
+    for names, columns in text_columns.items():
+        config = finetune([{"a": "x", "b": "y", "c,d": "z", "label": 1}], folder=tmp_path, text_column=names)
+        assert config.tasks["texts"]["text_columns"] == columns
     pairs: Any = finetune([("who?", "Anna lives.")], ["Anna"], folder=tmp_path, task_type="qa")
     (described,) = pairs.tasks.values()
     assert (described["text_columns"], described["label_column"]) == (["text", "second_text"], "label")
@@ -157,7 +162,7 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
         (("nowhere.csv",), {}, "there is no file 'nowhere.csv'"),
         (([("a", "b"), "c"], [1, 2]), {}, r"train\[1\] is 'c', but must be a pair of texts"),
         ((["a", 2], [1, 2]), {}, r"train\[1\] is 2, but must be a text"),
-        (([{"text": "a", "label": 1}], [1]), {}, "label_column names the labels: leave labels out"),
+        (([{"text": "a", "label": 1}], [1]), {}, "one of which holds the labels: leave labels out"),
         (
             (["a", "b"], ["x", "y"]),
             {"label_column": "text"},
@@ -225,22 +230,22 @@ def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) ->
 def test_an_array_of_two_columns_holds_pairs() -> None:
     pairs = [("a", "b"), ("c", "d")]
     for array in (np.array(pairs), np.array(pairs, object)):
-        table = table_of("train", pairs, [0, 1], "label", "")
-        assert table_of("train", array, np.array([0, 1]), "label", "") == table
-        assert table_of("train", array, np.array([[0], [1]]), "label", "") == table
+        table = table_of(TRAIN, pairs, [0, 1], ColumnNames(label="label"), "")
+        assert table_of(TRAIN, array, np.array([0, 1]), ColumnNames(label="label"), "") == table
+        assert table_of(TRAIN, array, np.array([[0], [1]]), ColumnNames(label="label"), "") == table
 
 
 def test_frames_of_texts_alone_go_with_labels() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": ["one", "two"], "b": ["three", "four"], "y": [0, 1]}, index=[7, 9])
-    expected = table_of("train", ["one", "two"], [0, 1], "label", "")
+    expected = table_of(TRAIN, ["one", "two"], [0, 1], ColumnNames(label="label"), "")
     for labels in (frame["y"], frame[["y"]], [0, 1]):
-        assert table_of("train", frame[["a"]], labels, "label", "") == expected
+        assert table_of(TRAIN, frame[["a"]], labels, ColumnNames(label="label"), "") == expected
     for columns in (["a", "b"], ["a", "y"], ["a", "b", "y"]):  # one of them may be that of the labels
         with pytest.raises(electra.UserError, match="leave labels out, or give the column of the texts alone"):
-            table_of("train", frame[columns], frame["y"], "label", "")
+            table_of(TRAIN, frame[columns], frame["y"], ColumnNames(label="label"), "")
     with pytest.raises(electra.UserError, match="has the column 'a' twice"):
-        table_of("train", pandas.concat([frame, frame[["a"]]], axis=1), None, "label", "")
+        table_of(TRAIN, pandas.concat([frame, frame[["a"]]], axis=1), None, ColumnNames(label="label"), "")
 
 
 def test_values_of_numpy_and_keys_of_a_description_are_hparams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -277,10 +282,10 @@ def test_a_stopped_call_says_what_is_kept(tmp_path: Path, capsys: pytest.Capture
 def test_lists_of_answers_are_no_tags() -> None:
     pairs = [["Who sang?", "Anna or Ann sang"], ["Who?", "Eva"]]
     answers = [["Anna", "Ann"], ["Eva"]]
-    table = table_of("train", pairs, answers, "answer", "qa")
+    table = table_of(TRAIN, pairs, answers, ColumnNames(label="answer"), "qa")
     assert isinstance(table, ExampleTable) and table.rows[0]["answer"] == ["Anna", "Ann"]
     with pytest.raises(electra.UserError, match='labels are lists: task_type="tagging" learns a tag for each word'):
-        table_of("train", [["Anna", "sang"]], [["B-PER", "O"]], "label", "")
+        table_of(TRAIN, [["Anna", "sang"]], [["B-PER", "O"]], ColumnNames(label="label"), "")
 
 
 def test_listed_lines_name_examples_and_quoted_texts_stay(tmp_path: Path) -> None:
@@ -324,3 +329,100 @@ def test_an_error_of_the_shared_code_names_the_argument(tmp_path: Path) -> None:
     with pytest.raises(electra.UserError, match="text_column names that of the texts") as error:
         finetune(table, folder=tmp_path / "run")
     assert "--" not in str(error.value)
+
+
+# `Model.evaluate`.
+
+
+def test_a_model_is_scored_on_examples_in_any_form(learned: tuple[electra.Model, Path], tmp_path: Path) -> None:
+    model, _ = learned
+    answers = [answer.label for answer in model.predict(TEXTS)]
+    right = np.equal(answers, LABELS)
+    scores = model.evaluate(TEXTS, LABELS)
+    assert scores["accuracy"] == pytest.approx(100 * right.mean()) and right.sum() > 0 and "macro_f1" in scores
+    table = tmp_path / "reviews.csv"
+    with open(table, "w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *zip(TEXTS, LABELS, strict=True)])
+    rows = [{"n": 1, "text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    forms: list[tuple[Any, ...]] = [(table,), (rows,), (np.array(TEXTS), np.array(LABELS))]
+    for form in forms:
+        assert model.evaluate(*form) == scores
+    wrong = [answer for answer, is_right in zip(answers, right, strict=True) if not is_right]
+    assert model.evaluate(TEXTS, answers)["accuracy"] == 100
+    assert model.evaluate([*TEXTS, "", "no label"], [*answers, "bad", None])["accuracy"] == 100
+    assert len(wrong) < len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ((["a day", "in"], ["good", "fair"]), r"^evaluate: examples\[1\]: unknown label 'fair' \(one of bad, good\)"),
+        ((["a day", "in"],), "^evaluate: labels are missing: give one for each text of examples"),
+        ((["a day", "in"], ["good"]), "^evaluate: examples has 2 texts, but labels has 1"),
+        (([("a", "day")], ["good"]), "^evaluate: texts reads single texts, but examples are pairs"),
+        (([{"txt": "in", "label": "bad"}],), r"^evaluate: examples\[0\]: no field 'text'; .* Rename yours$"),
+        (([{"text": "in"}],), r"^evaluate: examples\[0\]: no field 'label'; it has 'text'\. Rename yours$"),
+        (("no.csv",), "^evaluate: examples: there is no file 'no.csv'"),
+    ],
+)
+def test_examples_that_cannot_be_scored_are_refused(
+    learned: tuple[electra.Model, Path], examples: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(electra.UserError, match=message):
+        learned[0].evaluate(*examples)
+    with pytest.raises(electra.UserError, match=r"^evaluate: there is no task 'x'; the model learned texts"):
+        learned[0].evaluate(*examples, task="x")
+
+
+def test_texts_have_the_columns_of_the_training_data(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pairs = [{"a": text, "b": "in", "y": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    model = finetune(pairs, folder=tmp_path, text_column=["a", "b"], label_column="y", test=pairs[:5], verbose=False)
+    assert capsys.readouterr().out == ""
+    assert model.scores["texts"]["test"].keys() >= {"accuracy", "macro_f1"}
+    scores = model.evaluate(pairs[:5])
+    capsys.readouterr()
+    assert scores.items() <= model.scores["texts"]["test"].items()
+    assert model.evaluate([(row["a"], row["b"]) for row in pairs[:5]], LABELS[:5]) == scores
+    with pytest.raises(electra.UserError, match="texts reads pairs of texts, but examples are single texts"):
+        model.evaluate(TEXTS, LABELS)
+    with pytest.raises(electra.UserError, match=r"texts\[1\] is a whole column: pairs .* are list\(zip\(a, b\)\)"):
+        model.predict([("a", "b"), np.array(["a", "b"])])
+
+
+def test_tags_and_answers_are_scored_in_memory(tmp_path: Path) -> None:
+    words = [["Anna", "sang"], ["Paris", "is", "open"]]
+    tags = [["B-PER", "O"], ["B-LOC", "O", "O"]]
+    rows = [{"forms": forms, "kinds": kinds} for forms, kinds in zip(words * 12, tags * 12, strict=True)]
+    tagger = finetune(rows, folder=tmp_path / "tags", task_type="tagging", text_column="forms", label_column="kinds")
+    assert tagger.evaluate(words, tags) == tagger.evaluate(rows[:2]) and "f1" in tagger.evaluate(words, tags)
+    with pytest.warns(UserWarning, match="each word is read as a text of its own"):
+        assert len(tagger.predict(["Anna", "sang"])) == 2
+    pairs = [("Who sang?", "Anna sang"), ("Where?", "in Paris")] * 12
+    reader = finetune(pairs, ["Anna", "Paris"] * 12, folder=tmp_path / "qa", task_type="qa")
+    questions = [{"question": a, "context": b, "label": c} for (a, b), c in zip(pairs, ["Anna", "Paris"], strict=False)]
+    scores = reader.evaluate(pairs[:2], ["Anna", "Paris"])
+    assert scores == reader.evaluate(questions) and "exact_match" in scores
+    found = [answer.prediction_text for answer in reader.predict(pairs[:2])]
+    assert reader.evaluate(pairs[:2], found)["exact_match"] == 100
+
+
+def test_names_that_examples_in_memory_do_not_have_are_refused(tmp_path: Path) -> None:
+    for hparams, message in (
+        ({"tasks": {"reviews": {"metric": "macro_f1"}}}, "tasks describes 'reviews', .* is called 'texts'"),
+        ({"test_labels": ["x"]}, "test_labels are given without test"),
+        ({"test_file": "t.csv"}, "test_file follows from the argument test"),
+    ):
+        with pytest.raises(electra.UserError, match=message):
+            finetune([{"a": "one", "b": "two", "label": "x"}], folder=tmp_path / "run", **hparams)
+    with pytest.raises(
+        electra.UserError, match=r"^finetune: folder: cannot write .*file/run/model: a part of its path"
+    ):
+        (tmp_path / "file").touch()
+        finetune(["one"], ["x"], folder=tmp_path / "file" / "run")
+
+
+def test_answers_that_are_all_alike_and_right_are_no_collapse(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pairs = [("Who sang?", "Anna"), ("Who?", "Anna")] * 12
+    finetune(pairs, ["Anna"] * 24, folder=tmp_path, task_type="qa", dev=pairs, dev_labels=["Anna"] * 24)
+    said = capsys.readouterr()
+    assert "exact_match" in said.out and "collapsed" not in said.err

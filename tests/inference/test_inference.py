@@ -433,7 +433,7 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
             model.states(["a text", odd])
     with pytest.raises(UserError, match="tuple of texts"):
         chunk.predict(not_texts[1:])
-    with pytest.warns(UserWarning, match="text 2: an empty text, so no answer"):
+    with pytest.warns(UserWarning, match=r"texts\[1\]: an empty text, so no answer"):
         _, nothing, gap = chunk.predict(["a text", np.float32("nan"), np.array(["another"])])
     assert vars(nothing) == {"error": "an empty text"} and gap.words == ["another"]
     (tmp_path / "reviews.csv").touch()

@@ -94,7 +94,10 @@ def _rows_with_labels(
         else:
             kept.append(row)
     if rows and not kept:
-        raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
+        more = ""
+        if len(rows) > 1:
+            more = f", and none of the {len(rows):,} examples has one"
+        raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}{more}")
     if left_out:
         first = left_out[0]
         warn(

@@ -57,7 +57,7 @@ class LeftOut:
         first = self.empty[0].removeprefix(f"{self._path}, ")
         message = f"{self._path}: {counted(len(self.empty), 'question')} left out: {first}"
         if not num_kept and not self._failures:
-            raise UserError(message)
+            raise UserError(f"{message} (so no question is left)")
         warn(message)
 
     def _tell_failures(self, num_kept: int) -> None:
@@ -73,5 +73,5 @@ class LeftOut:
                 f". Leave the cell empty where there is no answer: {self._num_marks:,} have n/a, none or the like"
             )
         if not num_kept:
-            raise UserError(message)
+            raise UserError(f"{message} (so no question is left)")
         warn(message)

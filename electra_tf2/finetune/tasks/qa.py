@@ -15,7 +15,7 @@ from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.tables import TableRow
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
-from electra_tf2.finetune.tasks.qa_files import id_of_row, question_of, read_questions
+from electra_tf2.finetune.tasks.qa_files import id_of_row, number_of_row, question_of, read_questions
 from electra_tf2.finetune.tasks.qa_head import AnswerHead
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, answered_scores, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import (
@@ -78,7 +78,7 @@ class QATask(Task):
         self.target = v2
         self.comparison = COMPARISONS[f1_of]
         question_column, context_column = text_columns
-        self._columns = QuestionColumns(question_column, context_column, label_column)
+        self.columns = QuestionColumns(question_column, context_column, label_column)
         self.test_splits = tuple(filter(self.files.exists, ("test",)))  # SQuAD and MRQA have none
         self._decoded: tuple[Any, list[tuple[str, Decoded]]] = (None, [])  # predictions, and what they say
 
@@ -93,7 +93,7 @@ class QATask(Task):
         as_original = self.config.compat == "original"
         files = []
         for path in self.files.paths(split):
-            files.append(read_questions(path, keeps_impossible, split == "train", as_original, self._columns))
+            files.append(read_questions(path, keeps_impossible, split == "train", as_original, self.columns))
         questions = with_ids(files)
         check_ids_are_unique(questions, str(self.files.path(split)))
         may_be_impossible = self.target
@@ -103,7 +103,7 @@ class QATask(Task):
 
     @property
     def label_columns(self) -> set[str]:
-        return {*ANSWERS, self._columns.answer} - {""}
+        return {*ANSWERS, self.columns.answer} - {""}
 
     def rows_of_text(self, text: str, name: str) -> list[TableRow] | None:
         """Reads the questions of a file of SQuAD or MRQA, with their answers if it has some."""
@@ -125,12 +125,12 @@ class QATask(Task):
 
     def example(self, row: dict[str, Any], where: str, index: int) -> Question:
         """Reads a question, its context and, if wanted, its id, under the names of the training data or the usual."""
-        standard_row = self._columns.standard(row)
-        self._columns.check_new(row, standard_row, where)
+        standard_row = self.columns.standard(row)
+        self.columns.check_new(row, standard_row, where)
         for name in (*ANSWERS, "is_impossible"):
             standard_row.pop(name, None)
         del index
-        identity = id_of_row(standard_row) or where.rpartition(" ")[2]  # the number of the line, as in training
+        identity = id_of_row(standard_row) or number_of_row(where)
         return question_of(standard_row, standard_row, identity, where, split_words)
 
     # Examples to features.

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,13 +96,12 @@ def _questions(path: Path, training: bool, columns: QuestionColumns, empty: list
                 columns.check_data(row, standard_row, where, training)
                 is_first_row = False
             columns.check(row, standard_row, where)
-            line_number = where.rpartition(" ")[2]
             identity = id_of_row(standard_row)
             has_id = bool(identity)
             if has_id:
                 where = f"{where}, question {identity}"
             try:
-                question = question_of(standard_row, standard_row, identity or line_number, where, words_of)
+                question = question_of(standard_row, standard_row, identity or number_of_row(where), where, words_of)
             except EmptyText as error:
                 empty.append(str(error))
                 continue
@@ -140,6 +140,14 @@ def id_of_row(row: Mapping[str, Any]) -> str:
     if is_no_label(identity):
         return ""
     return str(identity)
+
+
+def number_of_row(where: str) -> str:
+    """The number in the place of a row, "questions.csv, line 5" or "texts[5]", or else the place itself."""
+    number = re.search(r"[ \[]([0-9]+)\]?$", where)
+    if number is None:
+        return where
+    return number[1]
 
 
 def _is_of_mrqa(qa: Any) -> bool:

@@ -182,6 +182,11 @@ def _words(row: dict[str, Any], column: str | None, where: str) -> list[str]:
     words = None
     if column is not None:
         words = cell(row, column, "list", where)
+    if isinstance(words, str):
+        raise UserError(
+            f"{where}: {column} is the text {shown(words)}, but must be a list of words, {shown(words.split())}. A "
+            "column of a data frame becomes one by .str.split()"
+        )
     if not isinstance(words, list):
         raise UserError(
             f'{where}: a list of words is needed, called words or tokens, or a text with spans, as [[0, 4, "PER"]] in '
