@@ -416,7 +416,8 @@ def run(
             rest = parse(words)
             if rest:
                 raise UserError(
-                    f"unexpected argument {shown(rest[0])}: flags are --name value, switches --name or --no-name"
+                    f"unexpected argument {shown(rest[0])}: flags are --name value, lists --name a,b, switches --name "
+                    "or --no-name"
                 )
             verbosity = logging.FATAL
             if "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present:

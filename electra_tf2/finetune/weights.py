@@ -43,7 +43,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     if answers:
         lines.append("the head that finds answers is that of the fine-tuned model")
     if heads:
-        lines.append("each new last layer is put on top of the pre-trained head")
+        lines.append("the pre-trained head is kept, with a new last layer for each task")
     scopes_of_heads: set[str] = set()
     for stored_names in heads.values():
         scopes_of_heads.update(stored_name.split("/")[0] for stored_name in stored_names)

@@ -236,7 +236,10 @@ def test_help_names_every_hparam() -> None:
         (["--train-batch-siz", "4"], "unknown flag --train-batch-siz; did you mean '--train-batch-size'? See --help"),
         (["--train-batch-size", "four"], "--train-batch-size must be an integer, got 'four'; see --help"),
         (["--do-eval=maybe"], "--do-eval must be true or false, got 'maybe'; see --help"),
-        (["--do-eval", "false"], "unexpected argument 'false': flags are --name value, switches --name or --no-name"),
+        (
+            ["--do-eval", "false"],
+            "unexpected argument 'false': flags are --name value, lists --name a,b, switches --name or --no-name",
+        ),
         (["--no-do-train"], "do_train and do_eval are both false: nothing to do"),
     ],
 )

@@ -33,7 +33,7 @@ from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.settings.metrics import mae, measured
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import Progress
+from electra_tf2.util.progress import Progress, counted, say
 
 NUM_SPANS = 2
 _CHUNK = 20_000  # texts that are tokenised at a time
@@ -119,6 +119,7 @@ class TextTask(Task):
         """Makes an input of each example; in training two, of both orders, if the order of the texts means nothing."""
         if split == "train" and self.settings.double_unordered and self.config.double_unordered:
             turned = [example._replace(texts=example.texts[::-1]) for example in examples]
+            say(f"{self.name}: each of {counted(len(examples), 'pair')} is learned in both orders (double_unordered)")
             examples = [*examples, *turned]
         labelled = all(example.label is not None for example in examples)
         features = self._marked(examples) if self.settings.spans else self._packed(examples)
