@@ -447,12 +447,13 @@ def test_texts_with_different_labels_are_told(tmp_path, capsys):
     assert "own: 2 texts with different labels in several rows; the first:" in warned and "line 41" in warned
 
 
-def test_pairs_of_a_file_are_learned_in_both_orders_if_asked(tmp_path, monkeypatch):
+def test_pairs_of_a_file_are_learned_in_both_orders_if_asked(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "own.csv", "a,b,label", *(f"first {n},second {n},{n % 2}" for n in range(20)))
     for asked, size in (({}, 18), ({"double_unordered": True}, 36)):
         made = config(tmp_path, model="electra_mini", train_file="own.csv", text_column=["a", "b"], **asked)
         assert len(make_tasks(made, support.tokenizer())[0].load("train").features) == size
+        assert ("each of 18 pairs is learned in both orders" in capsys.readouterr().out) == (size == 36)
         assert configuration(vars(made)) == made
     made = config(tmp_path, model="electra_mini", train_file="own.csv", text_column=["A", "b"], label_column="LABEL")
     assert len(make_tasks(made, support.tokenizer())[0].load("train").examples) == 18
