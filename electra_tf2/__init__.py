@@ -12,8 +12,10 @@
     model.predict(["A text to label."])                    # answers of a fine-tuned model
     model.evaluate(other_texts, their_labels)              # and its scores
     model.keras()                                          # the network, to put a head on and fit
+    electra.convert(model, "hf", format="huggingface")     # files for other programs
 
-`models()` lists the shipped models, and docs/python.md describes `load`, `finetune` and the model that they return.
+`models()` lists the shipped models, and docs/python.md describes `load`, `finetune`, the model that they return, and
+`convert`.
 Importing this package imports no TensorFlow; the first use of `load` does.
 """
 
@@ -21,6 +23,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from electra_tf2.exports.conversion import convert
     from electra_tf2.inference.finetuning_from_python import finetune
     from electra_tf2.inference.model import Answer, Model, Replaced, States, Suggestion, load, models
     from electra_tf2.util.errors import UserError
@@ -34,6 +37,7 @@ __all__ = [
     "Suggestion",
     "UserError",
     "__version__",
+    "convert",
     "finetune",
     "load",
     "models",
@@ -48,7 +52,11 @@ globals().pop("finetune", None)
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # These three need no TensorFlow: `finetune` checks its arguments before it imports it.
+    # These need no TensorFlow: `convert` and `finetune` check their arguments before they import it.
+    if name == "convert":
+        from electra_tf2.exports.conversion import convert
+
+        return convert
     if name == "finetune":
         from electra_tf2.inference.finetuning_from_python import finetune
 

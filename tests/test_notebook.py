@@ -1,14 +1,10 @@
 """docs/first_steps.ipynb runs from its first cell to its last, with few sentences and the smaller model."""
 
 import json
-import re
 from pathlib import Path
 
 import matplotlib
 import pytest
-
-from tests.support.pages import program_of
-from tests.support.programs import run_program
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -23,26 +19,16 @@ SMALLER = {
 }
 
 
-COMMAND = re.compile(r"^!\{sys\.executable\} -m electra_tf2 (.+)$", re.MULTILINE)  # as notebooks spell it
-
-
-def command(words: str) -> None:
-    """A command of the notebook, in this process."""
-    done = run_program(*program_of(["electra", *words.split()]))
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     figures: list[object] = []
     monkeypatch.setattr(pyplot, "show", lambda: figures.append(pyplot.gcf()))
-    names: dict[str, object] = {"command": command}
+    names: dict[str, object] = {}
     for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "code":
             for text, smaller in SMALLER.items():
                 source = source.replace(text, smaller)
-            source = COMMAND.sub(r'command("\1")', source)
             exec(compile(source, NOTEBOOK.name, "exec"), names)
     results = json.loads((tmp_path / "order/results/texts_results.json").read_text())
     assert 0 <= results["trials"][0]["scores"]["texts"]["dev"]["accuracy"] <= 100

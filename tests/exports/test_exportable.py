@@ -413,6 +413,48 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], message: st
     assert done.returncode and message in done.stderr
 
 
+# From Python.
+
+
+def test_python_converts_as_the_command_does(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    done = run_program(
+        "convert_model.py", "--from", str(golden.CHECKPOINT), "--to", f"{tmp_path}/command", "--format", "huggingface"
+    )
+    assert done.returncode == 0, done.stderr
+    model = electra.load(golden.CHECKPOINT)
+    for number, source in enumerate((model, golden.CHECKPOINT, str(golden.CHECKPOINT))):
+        folder = electra.convert(source, tmp_path / str(number), "huggingface")
+        assert capsys.readouterr().out.splitlines()[-1] == done.stdout.splitlines()[-1]
+        for file in (tmp_path / "command").iterdir():
+            assert (folder / file.name).read_bytes() == file.read_bytes()
+    text = "the man went to the house"
+    again = electra.load(electra.convert(model, tmp_path / "ours"))
+    assert again.replaced(text) == model.replaced(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"format": "hugginface"}, "^convert: format: 'hugginface' is none of .*; did you mean 'huggingface'"),
+        ({"dtype": "float8"}, "^convert: dtype: 'float8' is none of float32, bfloat16, float16"),
+        ({"format": "onnx", "dtype": "bfloat16"}, '^convert: dtype="bfloat16": onnx stores float32$'),
+        ({"format": "onnx", "part": "head"}, '^convert: part="head": format="onnx" offers part main, generator, body$'),
+        ({"to": "."}, "^convert: to: . is not empty: give another folder, or overwrite=True to write into it$"),
+        ({"model": "electra_min"}, "^convert: no model at electra_min; did you mean 'electra_mini'"),
+        ({"model": 3}, "^convert: load: path is a path or the name of a shipped model, not 3$"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(
+    arguments: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    given: dict[str, Any] = {"model": golden.CHECKPOINT, "to": "new"} | arguments
+    with pytest.raises(UserError, match=message):
+        electra.convert(**given)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 # The measure of self-checks.
 
 
