@@ -422,7 +422,8 @@ def test_python_converts_as_the_command_does(tmp_path: Path, capsys: pytest.Capt
     )
     assert done.returncode == 0, done.stderr
     model = electra.load(golden.CHECKPOINT)
-    for number, source in enumerate((model, golden.CHECKPOINT, str(golden.CHECKPOINT))):
+    sources: list[Any] = [model, golden.CHECKPOINT, str(golden.CHECKPOINT)]
+    for number, source in enumerate(sources):
         folder = electra.convert(source, tmp_path / str(number), "huggingface")
         assert capsys.readouterr().out.splitlines()[-1] == done.stdout.splitlines()[-1]
         for file in (tmp_path / "command").iterdir():
