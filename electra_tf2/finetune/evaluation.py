@@ -130,6 +130,8 @@ class Evaluation:
         result.scores.setdefault(task.name, {})[name] = scores
         result.examples.setdefault(task.name, {})[name] = task.num_scored(predicted.split)
         majority = task.majority(predicted.split)
+        # Else a loss, which is that of a whole example, cannot be compared with the shares of the labels.
+        has_label_each = len(predicted.split.golds) == len(predicted.split.examples)
         if majority:
             result.majority.setdefault(task.name, {})[name] = majority
         labels_differ = len({*predicted.split.golds}) > 1
@@ -138,11 +140,11 @@ class Evaluation:
         may_advise = of_questions and self.config.compat != "original"
         if not is_collapsed and labels_differ and is_baseline(task.primary_metric, scores, majority):
             baseline = kind_named(self.config.kind_of(task.name)).baseline
-            by_heart = learned_by_heart(scores, predicted.split.golds)
+            by_heart = has_label_each and learned_by_heart(scores, predicted.split.golds)
             warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions, by_heart)}")
         elif not is_collapsed and of_questions and hardly_answers(scores):
             warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
-        elif not is_collapsed and labels_differ:
+        elif not is_collapsed and labels_differ and has_label_each:
             note = note_on_sureness(scores, predicted.split.golds)
             if note:
                 say(f"note: {task.name} {name}: {note}")
@@ -231,6 +233,11 @@ def _scores(task: Task, predicted: Predicted) -> dict[str, float]:
     """Computes scores and loss of a labelled split."""
     scores = task.scores(predicted.split, predicted.predictions)
     if predicted.losses is not None:
-        # Rows that lie together have equal parts of one loss.
-        scores["loss"] = float(predicted.losses.mean()) * predicted.split.choices
+        scores["loss"] = loss_of_examples(predicted.split, predicted.losses)
     return scores
+
+
+def loss_of_examples(split: Split, losses: np.ndarray) -> float:
+    """The mean loss of a split's examples. losses: float32 [features]."""
+    # Rows that lie together have equal parts of one loss.
+    return float(losses.mean()) * split.choices

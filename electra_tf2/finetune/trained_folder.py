@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 TASKS = "tasks.json"
 MADE_OF = "made_of.json"
+_START = "weights to start from"  # the entry of `fingerprint` beside those of data, "<task> <split>"
 _LISTED = 5  # folders that a message names
 # Hparams on which scores depend, and weights do not.
 _SCORING_HPARAMS = ("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold")
@@ -201,7 +202,7 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
                 digests[f"{task.name} {split}"] = digest(files)
     if scores:
         return digests | {name: getattr(config, name) for name in _SCORING_HPARAMS}
-    return {"weights to start from": _digest_of_start(config)} | digests
+    return {_START: _digest_of_start(config)} | digests
 
 
 def _training_splits(config: FinetuningConfig, task: "Task") -> list[str]:
@@ -258,7 +259,15 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
         return
     changed = _changed(read_made_of(folder), fingerprint_of(False))
     if changed:
-        raise UserError(f"{folder} was trained with something else: {', '.join(changed)}. {advice}")
+        raise UserError(f"{folder} was trained with something else: {', '.join(map(_told, changed))}. {advice}")
+
+
+def _told(name: str) -> str:
+    """Says what an entry of `fingerprint` stands for."""
+    if name == _START:
+        return f"other {name}"
+    task, _, split = name.rpartition(" ")
+    return f"other {split} data of {task}"
 
 
 def scored_otherwise(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]]) -> list[str]:

@@ -202,7 +202,7 @@ def no_model(path: str | Path, flag: str = "", has_data_dir: bool = False) -> Us
         return UserError(f"no model at {path}: {hint}")
     if is_recipe(name):
         advice = f"make it by electra pretrain --model-name {name}, or put a released model of that name there"
-        return UserError(f"no model at {path}: {advice}")
+        return UserError(f"no model at {path}: {advice}. Shipped models are {', '.join(models())}")
     hint = closest(name, models()) or "."
     text = f"no model at {path}{hint} Shipped models are {', '.join(models())}"
     parent = Path(path).parent

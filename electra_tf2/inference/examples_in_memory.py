@@ -69,6 +69,8 @@ def table_of(
         if labels is not None:
             raise UserError(f"{argument} is a file, which has a column of labels: leave {argument.labels} out")
         return os.fspath(examples)
+    if labels is not None:
+        _check_order(argument, examples, labels)
     if labels is not None and _is_frame(examples) and len(examples.columns) == 1:
         examples = _values_of_frame(examples)
     examples = rows_in(examples)
@@ -77,6 +79,8 @@ def table_of(
             f"{argument} is a list of texts, a data frame (of a dict: pandas.DataFrame(...)) or a path, not "
             f"{shown(examples)}"
         )
+    if isinstance(examples, (set, frozenset)):
+        raise UserError(f"{argument} is a set, which has no order: give a list")
     examples = list(examples)
     if not examples:
         raise UserError(f"{argument} holds no examples")
@@ -131,6 +135,40 @@ def rows_in(examples: Any) -> Any:
     return examples
 
 
+def _check_order(argument: Argument, examples: Any, labels: Any) -> None:
+    """Raises UserError if two columns of pandas have the same rows in another order: they are taken by position."""
+    indices = []
+    for column in (examples, labels):
+        if hasattr(column, "iloc"):
+            indices.append(column.index)
+    if len(indices) < 2 or len(indices[0]) != len(indices[1]) or (indices[0] == indices[1]).all():
+        return
+    if set(indices[0]) == set(indices[1]):
+        raise UserError(
+            f"{argument} and {argument.labels} have the same index in another order, and are taken by position: sort "
+            "one as the other, labels.loc[texts.index], or give lists"
+        )
+
+
+def column_names(names: int | str | Sequence[int | str] | None, row: Mapping[str, Any] | None = None) -> list[str]:
+    """Lists the columns that an argument names: a list of them, or a number, a text, "a" or as in a flag "a,b".
+
+    None names none.
+
+    Args:
+      row: of the examples, if it is known, by which a name with a comma is told from two names.
+    """
+    if names is None:
+        return []
+    if isinstance(names, int):
+        return [str(names)]
+    if not isinstance(names, str):
+        return [str(name) for name in names]
+    if row is not None and names in row:
+        return [names]
+    return names.split(",")
+
+
 def _refuse_texts_as_labels(argument: Argument, labels: Sequence[Any]) -> None:
     """Raises UserError if nearly every label is another text: they may be the second texts of pairs."""
     texts = [label for label in labels if isinstance(label, str) and label]
@@ -158,7 +196,7 @@ def _checked_labels(argument: Argument, labels: Any) -> list[Any]:
     """Makes a list of labels. Raises UserError: it is something else, such as one text or a data frame."""
     if _is_frame(labels) and len(labels.columns) == 1:
         return _values_of_frame(labels)
-    is_list = isinstance(labels, Iterable) and not isinstance(labels, (str, bytes, Mapping))
+    is_list = isinstance(labels, Iterable) and not isinstance(labels, (str, bytes, Mapping, set, frozenset))
     if not is_list or _is_frame(labels):
         raise UserError(
             f"{argument.call}: {argument.labels} is a list of labels, or a column of a data frame, one for each text, "
@@ -218,11 +256,18 @@ def _table_of_words(
             continue
         if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
             raise UserError(
-                f"{argument}[{index}] is {shown(words)} with {shown(tags)}, but must be a list of words with a "
-                "list of as many tags"
+                f"{argument}[{index}] is {shown(words)} with {shown(tags)}{_counts(words, tags)}, but must be a list "
+                "of words with a list of as many tags"
             )
         rows.append({names.words: words, names.tags: tags})
     return ExampleTable(rows, [])
+
+
+def _counts(words: Any, tags: Any) -> str:
+    """Counts words and tags for a message; "" if they are no lists."""
+    if isinstance(words, list) and isinstance(tags, list):
+        return f" ({counted(len(words), 'word')}, {counted(len(tags), 'tag')})"
+    return ""
 
 
 def write_table(table: ExampleTable, split: str, folder: Path) -> str:

@@ -16,22 +16,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from electra_tf2.config.hparams import all_hparams, checked, value_type
+from electra_tf2.config.hparams import all_hparams, checked
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import check_writable
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.trained_folder import folder_to_use
+from electra_tf2.inference.argument_names import ARGUMENTS, NAMES_ELSEWHERE, with_arguments
 from electra_tf2.inference.examples_in_memory import (
     TASK,
     Argument,
     ColumnNames,
     ExampleTable,
+    column_names,
     table_of,
     with_places,
     write_table,
 )
 from electra_tf2.inference.finetuning_run import prepare
-from electra_tf2.settings.described import DESCRIBED
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 from electra_tf2.util.errors import UserError, closest, shown
@@ -39,44 +40,6 @@ from electra_tf2.util.progress import rewording
 
 if TYPE_CHECKING:
     from electra_tf2.inference.model import Model
-
-# Hparams that an argument of `finetune` determines -> that argument.
-_ARGUMENTS = {
-    "train_file": "train",
-    "dev_file": "dev",
-    "test_file": "test",
-    "model_name": "model",
-    "init_checkpoint": "model",
-    "pretrained_model_dir": "model",
-    "model_dir": "folder",
-    "results_dir": "folder",
-    "results_txt": "folder",
-    "results_json": "folder",
-    "test_predictions": "folder",
-}
-
-
-# What other libraries call an hparam or an argument -> what it is here.
-_NAMES_ELSEWHERE = {
-    "batch_size": "train_batch_size",
-    "dev_size": "dev; without it a tenth of train is held out",
-    "device": "num_gpus; 0 is the processor",
-    "dropout": "hidden_dropout_prob",
-    "epochs": "num_train_epochs",
-    "eval": "dev",
-    "hparams": "each hparam by its name, seed=1",
-    "lr": "learning_rate",
-    "max_length": "max_seq_length",
-    "metric": 'a key of the task, tasks={"texts": {"metric": "macro_f1"}}',
-    "n_epochs": "num_train_epochs",
-    "output_dir": "folder",
-    "random_state": "seed",
-    "test_size": "dev; without it a tenth of train is held out",
-    "validation_data": "dev",
-    "validation_split": "dev; without it a tenth of train is held out",
-    "warmup_ratio": "warmup_proportion",
-    "weight_decay": "weight_decay_rate",
-}
 
 
 def finetune(
@@ -172,15 +135,39 @@ def _tables(
     """By split, the path of a file or a table of the examples that were given. Raises UserError as `table_of`."""
     names = ColumnNames(label=str(hparams.get("label_column", "label")))
     task_type = hparams.get("task_type", "")
-    tables = {}
+    tables: dict[str, str | ExampleTable] = {}
     for argument, examples, labels in given:
         if argument == _TRAIN or examples is not None:
             tables[argument.examples] = table_of(argument, examples, labels, names, task_type)
+            if argument == _TRAIN:
+                names = _names_of_others(tables["train"], names, hparams)
         elif labels is not None:
             raise UserError(
                 f"finetune: {argument.labels} are given without {argument.examples}, the texts that they belong to"
             )
     return tables
+
+
+def _names_of_others(train: str | ExampleTable, names: ColumnNames, hparams: Mapping[str, Any]) -> ColumnNames:
+    """The names for columns of development and test data that are lists: those of training data with columns."""
+    if isinstance(train, ExampleTable) and train.text_columns:
+        return names
+    texts = names.texts
+    if "text_column" in hparams:
+        first_row = None
+        if isinstance(train, ExampleTable):
+            first_row = train.rows[0]
+        texts = column_names(hparams["text_column"], first_row)
+        names = names._replace(words=texts[0])
+    elif hparams.get("task_type") == "qa":
+        texts = ["question", "context"]
+    if "label_column" in hparams:
+        names = names._replace(tags=names.label)
+    elif hparams.get("task_type") == "qa":
+        names = names._replace(label="answer")
+    if len(texts) == 1:
+        texts = [*texts, names.texts[1]]
+    return names._replace(texts=texts)
 
 
 @contextlib.contextmanager
@@ -207,46 +194,17 @@ def _naming_arguments(folder: Path, is_kept: bool = True) -> Iterator[None]:
         raise UserError(reworded(str(error))) from None
 
 
-def with_arguments(message: str) -> str:
-    """A message with the arguments of `finetune` in the place of the program's flags, a flag's value behind it.
-
-    "pass --overwrite" becomes "pass overwrite=True", "--num-gpus 0" num_gpus=0, "--text-column" text_column, and
-    "--task-type qa" task_type="qa".
-    """
-    fields = {field.name: (declaring_class, field) for declaring_class, field in all_hparams(FinetuningConfig)}
-
-    def argument(match: re.Match) -> str:
-        name = match["name"].replace("-", "_")
-        is_on = name in fields or not name.startswith("no_")
-        if not is_on:
-            name = name.removeprefix("no_")
-        if name not in fields:
-            return match[0]  # a flag of another command
-        value = match["value"]
-        argument_name = _ARGUMENTS.get(name, name)
-        if value_type(*fields[name])[0] is bool:
-            return f"{argument_name}={is_on}{match['behind'] or ''}"
-        if not value:
-            return argument_name
-        if not value.isdecimal():
-            value = f'"{value}"'
-        return f"{argument_name}={value}"
-
-    value = rf"[0-9]+|[A-Z]+(,[A-Z]+)*|{'|'.join(DESCRIBED)}"
-    return re.sub(rf"--(?P<name>[a-z][a-z0-9-]*)(?P<behind> (?P<value>{value})\b)?", argument, message)
-
-
 def _check_hparams(hparams: Mapping[str, Any]) -> None:
     """Raises UserError for hparams that are unknown or invalid, or that another argument determines."""
     known = {field.name for _, field in all_hparams(FinetuningConfig)}
     for name in hparams:
-        if name in _NAMES_ELSEWHERE:
-            raise UserError(f"finetune: there is no hparam {name!r}: here it is {_NAMES_ELSEWHERE[name]}")
+        if name in NAMES_ELSEWHERE:
+            raise UserError(f"finetune: there is no hparam {name!r}: here it is {NAMES_ELSEWHERE[name]}")
         if name not in known:
             hint = closest(name, [*known, "train", "labels", "dev", "dev_labels", "test", "test_labels", "folder"])
             raise UserError(f"finetune: there is no hparam {name!r}{hint or '; docs/flags.md has all'}")
-        if name in _ARGUMENTS:
-            raise UserError(f"finetune: {name} follows from the argument {_ARGUMENTS[name]}: give that")
+        if name in ARGUMENTS:
+            raise UserError(f"finetune: {name} follows from the argument {ARGUMENTS[name]}: give that")
     checked(FinetuningConfig, _as_lists(hparams))
     if hparams.get("do_train") is False:
         raise UserError(
@@ -286,10 +244,11 @@ def _configuration(
     _check_alike(data)
     _check_name(data["train"], hparams)
     if isinstance(hparams.get("text_column"), str):
-        users_hparams["text_column"] = _columns(hparams["text_column"], data["train"])
+        first_row = data["train"].rows[0] if isinstance(data["train"], ExampleTable) else None
+        users_hparams["text_column"] = column_names(hparams["text_column"], first_row)
     for split, table in data.items():
         if isinstance(table, ExampleTable):
-            if table.text_columns:
+            if table.text_columns and split == "train":
                 if "text_column" in hparams:
                     raise UserError(f"finetune: {split} is a list of texts, without columns: leave text_column out")
                 users_hparams["text_column"] = table.text_columns
@@ -300,13 +259,6 @@ def _configuration(
             users_hparams[f"{split}_file"] = table
     advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
     return prepare(configuration(users_hparams), users_hparams, advice)
-
-
-def _columns(names: str, train: str | ExampleTable) -> list[str]:
-    """The columns that a text names: two as the flag does, "a,b", unless that is the name of one."""
-    if isinstance(train, ExampleTable) and names in train.rows[0]:
-        return [names]
-    return names.split(",")
 
 
 def _check_name(train: str | ExampleTable, hparams: Mapping[str, Any]) -> None:

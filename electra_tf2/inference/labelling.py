@@ -27,11 +27,11 @@ from electra_tf2.finetune.tasks.task import Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.tasks.word_rows import column_of_numbers
 from electra_tf2.formats.readers import read_model
-from electra_tf2.inference.example_rows import Examples, read_examples, row_of_line
+from electra_tf2.inference.example_rows import Examples, keys_of_columns, read_examples, row_of_line, with_columns
 from electra_tf2.inference.labelled_file import Labelled, labelled, rows_of_words
 from electra_tf2.inference.predictor import Predictor, limit_of_texts, unknown_in
 from electra_tf2.inference.scores_of_file import Answered, Predict, report_on_file
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import warn
 
 
@@ -220,15 +220,6 @@ def _rows_of_columns(
     task: Task, table: Table, text_columns: Sequence[str]
 ) -> Iterator[tuple[TableRow, dict[str, Any]]]:
     """Yields the rows of `named_rows` with the texts in columns that the user named."""
-    keys_of_texts = [keys for keys in task.text_keys if len(keys) == len(text_columns)]
-    if not keys_of_texts:
-        counts = " or ".join(str(len(keys)) for keys in task.text_keys)
-        raise UserError(f"--text-column: {task.name} reads {counts} texts, got {', '.join(text_columns)}")
+    keys = keys_of_columns(task, text_columns, "--text-column")
     for row in table.checked():
-        texts = {}
-        for key, name in zip(keys_of_texts[0], text_columns, strict=True):
-            column = tables.column_called(row.values, name)
-            if column is None:
-                raise UserError(f"{table.where(row.line)}: no column {name!r}; it has {shown(', '.join(row.values))}")
-            texts[key] = row.values[column]
-        yield row, row.values | texts
+        yield row, with_columns(row.values, dict(zip(keys, text_columns, strict=True)), table.where(row.line))

@@ -32,7 +32,7 @@ from electra_tf2.formats.folders import SCORES, locate_model, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.stored_model import Hints, StoredModel
-from electra_tf2.inference.examples_in_memory import rows_in
+from electra_tf2.inference.examples_in_memory import column_names, rows_in
 from electra_tf2.inference.model_config import config_of, make_network, pooling_of, with_config
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.return_types import Answer, Replaced, States, Suggestion
@@ -395,13 +395,23 @@ class Model:
         return self._scorers[key]
 
     @overload
-    def predict(self, texts: str | dict[str, Any] | tuple[str, str], task: str | None = None) -> Answer: ...
+    def predict(
+        self,
+        texts: str | dict[str, Any] | tuple[str, str],
+        task: str | None = None,
+        text_column: str | Sequence[str] | None = None,
+    ) -> Answer: ...
 
     @overload
-    def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]: ...
+    def predict(
+        self, texts: Sequence[Any], task: str | None = None, text_column: str | Sequence[str] | None = None
+    ) -> list[Answer]: ...
 
     def predict(
-        self, texts: str | dict[str, Any] | tuple[str, str] | Sequence[Any], task: str | None = None
+        self,
+        texts: str | dict[str, Any] | tuple[str, str] | Sequence[Any],
+        task: str | None = None,
+        text_column: str | Sequence[str] | None = None,
     ) -> Answer | list[Answer]:
         """The answers of a fine-tuned model: labels, tags or spans with scores, as `electra predict` writes them.
 
@@ -412,6 +422,7 @@ class Model:
             line of the task's .jsonl files; or a list of these, or of lists of words (tagging); or an array of two
             columns for pairs; or a data frame with the task's columns.
           task: name of the task, for a model that learned several; default: the first.
+          text_column: the column of the texts, or the two of pairs, if their names are others than in training.
 
         Raises:
           UserError: the model is not fine-tuned, or a text does not fit its task.
@@ -423,12 +434,13 @@ class Model:
         """
         _check_process()
         predictor = self._loaded_predictor()
-        is_single = predictor.reads_as_one(texts, task)
+        columns = column_names(text_column)
+        is_single = predictor.reads_as_one(texts, task, columns)
         if isinstance(texts, str) and os.path.splitext(texts)[1] and os.path.isfile(texts):
             message = f"predict: {texts} is taken for a text, but a file is called so: `electra predict` labels files"
             warnings.warn(message, stacklevel=2)
         several = [texts] if is_single else rows_in(texts)
-        answers = [Answer(**fields) for fields in predictor(several, task)]
+        answers = [Answer(**fields) for fields in predictor(several, task, columns)]
         if is_single:
             return answers[0]
         return answers
@@ -442,7 +454,13 @@ class Model:
         return self._predictor
 
     def evaluate(
-        self, examples: Any, labels: Iterable[Any] | None = None, *, task: str | None = None
+        self,
+        examples: Any,
+        labels: Iterable[Any] | None = None,
+        *,
+        task: str | None = None,
+        text_column: str | Sequence[str] | None = None,
+        label_column: str | None = None,
     ) -> dict[str, float]:
         """Scores a fine-tuned model on examples with labels. Shares are in percent, and names those of `scores`.
 
@@ -452,14 +470,19 @@ class Model:
           labels: one for each text, a list of tags for each list of words. Examples without one are left out and
             counted.
           task: name of the task, for a model that learned several; default: the first.
+          text_column, label_column: columns of the texts and of the labels, if their names are others than in training.
 
         Raises:
           UserError: the model is not fine-tuned, or examples or labels do not fit its task.
+
+        Warns:
+          LongTexts: some texts were cut. UnknownTokens: some tokens are [UNK].
         """
         _check_process()
         from electra_tf2.inference.scores_of_examples import scores_of_examples
 
-        return scores_of_examples(self._loaded_predictor(), examples, labels, task)
+        columns = (column_names(text_column), label_column)
+        return scores_of_examples(self._loaded_predictor(), examples, labels, task, *columns)
 
     def keras(self) -> EncoderModel:
         """The encoder as a `tf_keras.Model`, from {"input_ids", "input_mask", "segment_ids"} to states [B, L, H].

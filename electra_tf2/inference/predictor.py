@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,13 +20,20 @@ from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import ADVICE_ON_COLUMNS
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.example_rows import read_examples, reads_pairs_only, row_of
+from electra_tf2.inference.example_rows import is_row_of_frame, read_examples, reads_pairs_only, row_of
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.settings.kinds import kind_named
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
+
+
+class Evaluated(NamedTuple):
+    """Predictions of a split's features. losses: float32 [features]; None: the head has none in an evaluation."""
+
+    predictions: list[Prediction]
+    losses: np.ndarray | None
 
 
 class Predictor:
@@ -51,15 +58,23 @@ class Predictor:
         assign(self.model.trainable_variables, source.weights)
         self._predict: dict[int, Any] = {}  # index of a task -> its graph
 
-    def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
-        """The answers of a task, by default the first, in the order of the texts."""
+    def __call__(
+        self, texts: Sequence[Any], name: str | None = None, text_columns: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """The answers of a task, by default the first, in the order of the texts.
+
+        Args:
+          text_columns: columns of the texts of dicts; (): those of the training data.
+        """
         task_index = self.index_of(name)
         task = self.tasks[task_index]
         all_texts = text_list(texts)
         if not all_texts:
             return []
         places = [f"texts[{index}]" for index in range(len(all_texts))]
-        rows = [row_of(task, text, place) for text, place in zip(all_texts, places, strict=True)]
+        rows = []
+        for text, place in zip(all_texts, places, strict=True):
+            rows.append(row_of(task, text, place, text_columns))
         if task.list_key and len(all_texts) > 1 and all(_is_word(text) for text in all_texts):
             note = "each word is read as a text of its own: the words of one text are a list in a list, [[...]]"
             warnings.warn(f"predict: {note}", stacklevel=3)
@@ -78,8 +93,13 @@ class Predictor:
         predictions = self.predictions(task_index, read.split)
         return read.answers_of_all_rows(task.answers(read.split, predictions))
 
-    def reads_as_one(self, texts: Any, name: str | None = None) -> bool:
-        """Tells whether this is the input of one answer: a text, a dict, or for a task that reads pairs one of them."""
+    def reads_as_one(self, texts: Any, name: str | None = None, text_columns: Sequence[str] = ()) -> bool:
+        """Tells whether this is the input of one answer: a text, a dict, or for a task that reads pairs one of them.
+
+        A row of a data frame counts as a dict.
+        """
+        if is_row_of_frame(self.tasks[self.index_of(name)], texts, text_columns):
+            return True
         if isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(text, str) for text in texts):
             return reads_pairs_only(self.tasks[self.index_of(name)])
         return isinstance(texts, (str, dict))
@@ -105,31 +125,52 @@ class Predictor:
         Args:
           run: from a batch to predictions, as arrays; default: this model.
         """
+        if run is None:
+            return self.evaluated(task_index, split).predictions
+        predictions: list[Prediction] = [{} for _ in split.features]
+        for batch in self._batches(task_index, split):
+            _take(predictions, batch, run(batch))
+        return predictions
+
+    def evaluated(self, task_index: int, split: Split) -> Evaluated:
+        """Predictions of a task for all features of a split with labels, and their losses."""
+        predictions: list[Prediction] = [{} for _ in split.features]
+        losses = np.zeros(len(split.features), np.float32)
+        has_losses = True
+        for batch in self._batches(task_index, split):
+            output = tf.nest.map_structure(np.asarray, self._graph(task_index, batch)(batch))
+            _take(predictions, batch, output["predictions"])
+            has_losses = "losses" in output
+            if has_losses:
+                losses[batch["row"]] = output["losses"]
+        return Evaluated(predictions, losses if has_losses else None)
+
+    def _batches(self, task_index: int, split: Split) -> Iterable[dict[str, np.ndarray]]:
+        """Batches of a split's features of similar length, with progress. "row" is the index of each in the split."""
         batch_size = self.config.predict_batch_size
         table = prediction_table(self.tasks[task_index], split)
         batch_count = math.ceil(table.examples / batch_size)
-        predictions: list[Prediction] = [{} for _ in split.features]
-        for batch in track(table.plain_batches(batch_size), f"batch of {batch_size}", batch_count):
-            if run is None:
-                graph = self._graph(task_index, batch)
-                output = tf.nest.map_structure(np.asarray, graph(batch))
-            else:
-                output = run(batch)
-            # Batches hold features of similar length. "row" is the index of each in the split.
-            for index_in_batch, row in enumerate(batch["row"]):
-                predictions[row] = {key: value[index_in_batch] for key, value in output.items()}
-        return predictions
+        return track(table.plain_batches(batch_size), f"batch of {batch_size}", batch_count)
 
     def _graph(self, task_index: int, batch: dict[str, np.ndarray]) -> Any:
         """A task's graph for batches with the same keys as this one, with any number of rows and any length."""
         if task_index not in self._predict:
 
             def predict_rows(rows: Any) -> Any:
-                return self.model.predict(rows, task_index).predictions
+                output = self.model.predict(rows, task_index)
+                if output.losses is None:
+                    return {"predictions": output.predictions}
+                return {"predictions": output.predictions, "losses": output.losses}
 
             specs = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in batch.items()}
             self._predict[task_index] = graph_of_any_shape(predict_rows, [specs])
         return self._predict[task_index]
+
+
+def _take(predictions: list[Prediction], batch: Mapping[str, np.ndarray], output: Mapping[str, np.ndarray]) -> None:
+    """Puts the predictions of a batch's rows where they stand in the split."""
+    for index_in_batch, row in enumerate(batch["row"]):
+        predictions[row] = {key: value[index_in_batch] for key, value in output.items()}
 
 
 def _is_word(text: Any) -> bool:

@@ -254,7 +254,7 @@ def test_changed_data_are_noticed(learned_kind: tuple[Learned, Kind]) -> None:
         output = run(learned.data, learned.out, expect=2, **learned.settings)
     finally:
         path.write_text(before)
-    assert f"was trained with something else: {kind.task} train" in line_of(output)
+    assert f"was trained with something else: other train data of {kind.task}" in line_of(output)
 
 
 def test_prediction_says_what_evaluation_said(learned_kind: tuple[Learned, Kind]) -> None:

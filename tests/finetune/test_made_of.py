@@ -59,9 +59,13 @@ def stopped_and_turned_over(data, out):
 @pytest.mark.parametrize(
     ("change", "given", "message"),
     [
-        (lambda data, _: turn_over(data, "train"), {}, "kind_model_1 was trained with something else: kind train"),
-        (another_start, {}, "kind_model_1 was trained with something else: weights to start from"),
-        (stopped_and_turned_over, {}, "kind_model_2 was trained with something else: kind train"),
+        (
+            lambda data, _: turn_over(data, "train"),
+            {},
+            "kind_model_1 was trained with something else: other train data of kind",
+        ),
+        (another_start, {}, "kind_model_1 was trained with something else: other weights to start from"),
+        (stopped_and_turned_over, {}, "kind_model_2 was trained with something else: other train data of kind"),
     ],
 )
 def test_trials_made_of_other_things_are_refused_at_once(copied, change, given, message):

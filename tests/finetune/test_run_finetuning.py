@@ -120,7 +120,7 @@ def test_two_tasks_and_two_trials_make_one_table(copied):
     assert "model_1 holds scores alone: its weights were not kept (keep_all_models)" in line_of(refused)
     write_lines(folder / "finetuning_data" / "count" / "train.tsv", "text\tlabel", "a\t2", "b\t1")
     refused = run(folder, folder, expect=2, **settings)
-    assert "kind,count_model_1 was trained with something else: count train" in line_of(refused)
+    assert "kind,count_model_1 was trained with something else: other train data of count" in line_of(refused)
 
 
 def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):

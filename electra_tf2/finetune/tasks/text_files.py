@@ -13,7 +13,7 @@ from electra_tf2.files.cells import is_null
 from electra_tf2.files.tables import Column, Table, alternatives, names_of
 from electra_tf2.finetune.tasks.spans import TextPart, marked_parts
 from electra_tf2.settings.built_in import TextSettings
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import warn
 
 ADVICE_ON_COLUMNS = "--text-column names yours, and --label-column that of labels to train on"
@@ -174,5 +174,6 @@ def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
         column = tables.column_called(row, name)
         if column is not None:
             return row[column]
-    wanted = " or ".join(map(repr, names))
-    raise UserError(f"{where}: no field {wanted}; it has {shown(', '.join(row))}. {ADVICE_ON_COLUMNS}")
+    wanted = " or ".join(map(repr, names)) + closest(names[0], row)
+    end = "" if wanted.endswith("?") else ";"
+    raise UserError(f"{where}: no field {wanted}{end} it has {shown(', '.join(row))}. {ADVICE_ON_COLUMNS}")
