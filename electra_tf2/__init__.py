@@ -23,7 +23,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from electra_tf2.exports.conversion import convert
+    from electra_tf2.exports.convert import convert
     from electra_tf2.inference.finetuning_from_python import finetune
     from electra_tf2.inference.model import Answer, Model, Replaced, States, Suggestion, load, models
     from electra_tf2.util.errors import UserError
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # These need no TensorFlow: `convert` and `finetune` check their arguments before they import it.
     if name == "convert":
-        from electra_tf2.exports.conversion import convert
+        from electra_tf2.exports.convert import convert
 
         return convert
     if name == "finetune":

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.files.tables import names_of
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.data_report import data_table, trained_on, unknown_of
 from electra_tf2.finetune.tasks.task import Split, Task
@@ -72,12 +71,6 @@ def _test_splits(config: FinetuningConfig, task: Task) -> dict[str, Split]:
                 splits[name] = task.load(name)
             except UserError as error:
                 warn(f"the {name} data is not scored: {error}")
-                continue
-            if not splits[name].labelled:
-                column = ""
-                if task.settings is not None and task.settings.label is not None:
-                    column = f" (column {names_of(task.settings.label)[0]})"
-                warn(f"{task.name}: the {name} data has no labels{column}, so it is not scored")
     return splits
 
 

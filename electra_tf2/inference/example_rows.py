@@ -1,6 +1,6 @@
 """Makes a task's examples from rows, the JSON objects that `Task.example` reads: those of a file, or Python's texts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.files.cells import is_null
@@ -66,7 +66,7 @@ def read_examples(task: Task, rows: Iterable[tuple[str, dict[str, Any]]]) -> Exa
     for index, (place, row) in enumerate(rows):
         places.append(place)
         try:
-            examples.append(task.example(row, place, index))
+            examples.append(task.example(standard_row(task, row, place), place, index))
             has_text.append(True)
         except EmptyText:
             has_text.append(False)
@@ -76,71 +76,48 @@ def read_examples(task: Task, rows: Iterable[tuple[str, dict[str, Any]]]) -> Exa
     return Examples(split, places, has_text)
 
 
-def keys_of_columns(task: Task, text_columns: Sequence[str], argument: str) -> tuple[str, ...]:
-    """The names under which a task reads the texts in as many columns. Raises UserError if it reads another number.
-
-    Args:
-      argument: that names the columns, for the message.
-    """
-    for keys in task.text_keys:
-        if len(keys) == len(text_columns):
-            return keys
-    counts = " or ".join(str(len(keys)) for keys in task.text_keys)
-    raise UserError(f"{argument}: {task.name} reads {counts} texts, got {', '.join(text_columns)}")
-
-
-def with_columns(row: dict[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
-    """A row with the values of some of its columns under other names, too.
-
-    Args:
-      columns: new name -> column of the row.
+def standard_row(task: Task, row: dict[str, Any], where: str) -> dict[str, Any]:
+    """A row with the texts in columns that a user named under the names that the task reads, too.
 
     Raises:
-      UserError: the row lacks one.
+      UserError: the row lacks such a column.
     """
-    added = {}
-    for name, wanted in columns.items():
+    texts = {}
+    for name, wanted in task.named_texts.items():
         column = column_called(row, wanted)
         if column is None:
-            hint = closest(wanted, row) or "; "
-            raise UserError(f"{where}: no column {wanted!r}{hint.rstrip()} it has {shown(', '.join(row))}")
-        added[name] = row[column]
-    return row | added
+            hint = closest(wanted, row) or ";"
+            raise UserError(f"{where}: no column {wanted!r}{hint} it has {shown(', '.join(row))}")
+        texts[name] = row[column]
+    return row | texts
 
 
-def is_row_of_frame(task: Task, value: Any, text_columns: Sequence[str] = ()) -> bool:
-    """Tells whether a value is a row of a data frame of pandas, with the columns that the task reads.
-
-    Args:
-      text_columns: those that the user named.
-    """
+def is_row_of_frame(task: Task, value: Any) -> bool:
+    """Tells whether a value is a row of a data frame of pandas, with the columns that the task reads."""
     if not hasattr(value, "to_dict") or not hasattr(value, "index") or hasattr(value, "columns"):
         return False
-    names = {*text_columns, task.list_key}
-    for keys in task.text_keys:
-        names.update(keys)
-    return not names.isdisjoint(value.index)
+    return not task.text_names.isdisjoint(value.index)
 
 
-def row_of(task: Task, text: Any, where: str, text_columns: Sequence[str] = ()) -> dict[str, Any]:
+def row_of(task: Task, text: Any, where: str, has_columns: bool = False) -> dict[str, Any]:
     """Makes a row from Python's text, tuple of texts, list of words or dict; None and NaN are an empty text.
 
     Values of numpy and pandas count as what they hold.
 
     Args:
       where: place of the text, for messages.
-      text_columns: columns of a dict's texts, if they have other names than those of the training data.
+      has_columns: whether the user named columns, so that it must be a dict.
 
     Raises:
       UserError: it is anything else.
     """
-    if is_row_of_frame(task, text, text_columns):
+    if is_row_of_frame(task, text):
         text = text.to_dict()
     value = json_value(text)
-    if isinstance(value, dict) and text_columns:
-        return _renamed(task, value, text_columns, where)
     if isinstance(value, dict):
         return value
+    if has_columns:
+        raise UserError(f"predict: {where} has no columns, being {shown(text)}: leave text_column out")
     if is_null(value) and task.text_keys:
         return dict.fromkeys(task.text_keys[0])
     became_text = isinstance(value, str) and not isinstance(text, str)  # a date, say
@@ -156,15 +133,6 @@ def row_of(task: Task, text: Any, where: str, text_columns: Sequence[str] = ()) 
     if getattr(text, "ndim", 0):  # an array, or a column of a data frame
         raise UserError(f"predict: {where} is a whole column: pairs of the texts of two are list(zip(a, b))")
     return _row_of_texts(task, value, text)
-
-
-def _renamed(task: Task, row: dict[str, Any], text_columns: Sequence[str], where: str) -> dict[str, Any]:
-    """A row with its texts, or list of words, under the names that a task reads. Raises UserError: it lacks one."""
-    keys = keys_of_columns(task, text_columns, "predict: text_column")
-    column = column_called(row, text_columns[0])
-    if task.list_key and column is not None and isinstance(row[column], list):
-        keys = (task.list_key,)
-    return with_columns(row, dict(zip(keys, text_columns, strict=True)), where)
 
 
 def reads_pairs_only(task: Task) -> bool:

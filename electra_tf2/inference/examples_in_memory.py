@@ -35,13 +35,14 @@ class Argument(NamedTuple):
 class ColumnNames(NamedTuple):
     """Names for the columns of a table that is made of texts and labels, or of lists of words and of tags.
 
-    texts: of a text, and of the second one of a pair.
+    texts: of a text, and of the second one of a pair. num_texts: number of texts of an example; None: one or two.
     """
 
     texts: Sequence[str] = ("text", "second_text")
     label: str = "label"
     words: str = "words"
     tags: str = "tags"
+    num_texts: int | None = None
 
 
 class ExampleTable(NamedTuple):
@@ -92,9 +93,7 @@ def table_of(
             )
         return ExampleTable(_plain_rows(argument, examples), [])
     if labels is None:
-        raise UserError(
-            f"{argument.call}: {argument.labels} are missing: give one for each text of {argument.examples}"
-        )
+        raise UserError(f"{argument.call}: {argument.labels} are missing: give one for each text")
     labels = _checked_labels(argument, labels)
     if len(labels) != len(examples):
         raise UserError(
@@ -137,16 +136,12 @@ def rows_in(examples: Any) -> Any:
 
 def _check_order(argument: Argument, examples: Any, labels: Any) -> None:
     """Raises UserError if two columns of pandas have the same rows in another order: they are taken by position."""
-    indices = []
-    for column in (examples, labels):
-        if hasattr(column, "iloc"):
-            indices.append(column.index)
-    if len(indices) < 2 or len(indices[0]) != len(indices[1]) or (indices[0] == indices[1]).all():
+    if not hasattr(examples, "iloc") or not hasattr(labels, "iloc"):
         return
-    if set(indices[0]) == set(indices[1]):
+    if not examples.index.equals(labels.index) and sorted(map(str, examples.index)) == sorted(map(str, labels.index)):
         raise UserError(
-            f"{argument} and {argument.labels} have the same index in another order, and are taken by position: sort "
-            "one as the other, labels.loc[texts.index], or give lists"
+            f"{argument} and {argument.labels} have the same index in another order. If they belong together by their "
+            "positions, give labels.to_numpy(); if by the index, labels.loc[texts.index]"
         )
 
 
@@ -166,7 +161,7 @@ def column_names(names: int | str | Sequence[int | str] | None, row: Mapping[str
         return [str(name) for name in names]
     if row is not None and names in row:
         return [names]
-    return names.split(",")
+    return [name.strip() for name in names.split(",")]
 
 
 def _refuse_texts_as_labels(argument: Argument, labels: Sequence[Any]) -> None:
@@ -222,6 +217,9 @@ def _table_of_texts(
 ) -> ExampleTable:
     """Makes a table of texts, or of pairs if the first is one. Raises UserError if an example is of another kind."""
     are_pairs = isinstance(examples[0], (tuple, list))
+    if names.num_texts is not None and are_pairs != (names.num_texts == 2):
+        needed = "a pair of texts, a tuple" if names.num_texts == 2 else "a single text"
+        raise UserError(f"{argument}[0] is {shown(examples[0])}, but the task reads {needed}")
     columns = list(names.texts)
     expected = "a pair of texts"
     if not are_pairs:
@@ -234,13 +232,21 @@ def _table_of_texts(
         texts = [example]
         if are_pairs and isinstance(example, (tuple, list)):
             texts = list(example)
-        texts = [json_value(text) for text in texts]
+        texts = [_text(text) for text in texts]
         if len(texts) != len(columns) or not all(text is None or isinstance(text, str) for text in texts):
             raise UserError(f"{argument}[{index}] is {shown(example)}, but must be {expected}")
         row = dict(zip(columns, texts, strict=True))
         row[names.label] = json_value(label)
         rows.append(row)
     return ExampleTable(rows, columns)
+
+
+def _text(value: Any) -> Any:
+    """Takes a text, or None for a missing one. Anything else stays as it is, such as bytes or a date."""
+    converted = json_value(value)
+    if isinstance(converted, str) and not isinstance(value, str):
+        return value
+    return converted
 
 
 def _table_of_words(

@@ -69,7 +69,8 @@ def finetune(
         out and counted.
       dev: data to score the model on, in any of these forms; default: a tenth of `train`, which is not trained on.
       dev_labels: one for each text of `dev`.
-      test, test_labels: further data that the finished model is scored on.
+      test: further data that the finished model is scored on, in any of these forms.
+      test_labels: one for each text of `test`.
       model: a shipped model's name (`models`), or the folder of a model in any format that `load` reads.
       folder: where the model (`<folder>/model_1`) and scores (`<folder>/results`) are written. A second call with the
         same data and settings resumes the training, or loads the finished model; other settings are refused unless
@@ -98,7 +99,7 @@ def finetune(
     data = _tables([(_TRAIN, train, labels), (_DEV, dev, dev_labels), (_TEST, test, test_labels)], hparams)
     output: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if not verbose:
-        output = contextlib.redirect_stdout(io.StringIO())
+        output = _warnings_alone()
     if folder is not None:
         _check_folder(Path(folder))
         with output, _naming_arguments(Path(folder)):
@@ -112,6 +113,18 @@ def finetune(
         raise
     weakref.finalize(trained, shutil.rmtree, temporary, ignore_errors=True)
     return trained
+
+
+@contextlib.contextmanager
+def _warnings_alone() -> Iterator[None]:
+    """Prints nothing to standard output, but for a stopped training what has become of it."""
+    unseen = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(unseen):
+            yield
+    except KeyboardInterrupt:
+        print(*unseen.getvalue().splitlines()[-1:])
+        raise
 
 
 def _check_folder(folder: Path) -> None:
@@ -151,8 +164,8 @@ def _tables(
 def _names_of_others(train: str | ExampleTable, names: ColumnNames, hparams: Mapping[str, Any]) -> ColumnNames:
     """The names for columns of development and test data that are lists: those of training data with columns."""
     if isinstance(train, ExampleTable) and train.text_columns:
-        return names
-    texts = names.texts
+        return names  # `_check_alike` compares lists
+    texts = names.texts[:1]
     if "text_column" in hparams:
         first_row = None
         if isinstance(train, ExampleTable):
@@ -165,9 +178,7 @@ def _names_of_others(train: str | ExampleTable, names: ColumnNames, hparams: Map
         names = names._replace(tags=names.label)
     elif hparams.get("task_type") == "qa":
         names = names._replace(label="answer")
-    if len(texts) == 1:
-        texts = [*texts, names.texts[1]]
-    return names._replace(texts=texts)
+    return names._replace(texts=texts, num_texts=len(texts))
 
 
 @contextlib.contextmanager

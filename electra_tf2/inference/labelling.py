@@ -27,7 +27,7 @@ from electra_tf2.finetune.tasks.task import Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.tasks.word_rows import column_of_numbers
 from electra_tf2.formats.readers import read_model
-from electra_tf2.inference.example_rows import Examples, keys_of_columns, read_examples, row_of_line, with_columns
+from electra_tf2.inference.example_rows import Examples, read_examples, row_of_line
 from electra_tf2.inference.labelled_file import Labelled, labelled, rows_of_words
 from electra_tf2.inference.predictor import Predictor, limit_of_texts, unknown_in
 from electra_tf2.inference.scores_of_file import Answered, Predict, report_on_file
@@ -61,11 +61,9 @@ def label_file(
         raise UserError(
             f"--output: files called .conll and .txt hold tagged words, and {task_name} is no tagging task: give a .csv"
         )
-    if text_columns and isinstance(task, TaggingTask):
-        task.name_text_columns(text_columns)
-        text_columns = ()
+    task.name_columns(text_columns)
     table = open_rows(source, task)
-    rows, read = read_rows(task, table, text_columns)
+    rows, read = read_rows(task, table)
     if not rows:
         raise UserError(f"predict: {table.name} is empty")
     answers: list[dict[str, Any]] = []
@@ -75,7 +73,8 @@ def label_file(
         answers = task.answers(read.split, predictions)
         if Path(source).is_file():  # no pipe, which cannot be read again
             predict = functools.partial(predictor.predictions, task_index)
-            print(_scores(task, source, rows, Answered(read.split, predictions), predict), end="")
+            answered = Answered(read.split, predictions)
+            print(_scores(task, source, rows, answered, predict, text_columns), end="")
     if read.warning:
         in_lines = " and no lines in the file" if row_format == "conll" else ""
         warn(f"{read.warning}{in_lines}")
@@ -128,7 +127,14 @@ def _warn_of_texts(task: Task, name: str, rows: Sequence[TableRow], split: Split
         warn(f"{name}: {unknown}")
 
 
-def _scores(task: Task, source: str, rows: Sequence[TableRow], answered: Answered, predict: Predict) -> str:
+def _scores(
+    task: Task,
+    source: str,
+    rows: Sequence[TableRow],
+    answered: Answered,
+    predict: Predict,
+    text_columns: Sequence[str],
+) -> str:
     """Makes a report of scores; "" for a file without labels."""
     columns = set(itertools.chain(*(row.values for row in rows)))
     has_labels = False
@@ -136,18 +142,10 @@ def _scores(task: Task, source: str, rows: Sequence[TableRow], answered: Answere
         if not all(is_no_label(row.values.get(column)) for row in rows):
             has_labels = True
     # The labels of some tasks stand in columns of any name.
-    may_have_labels = has_labels or (not task.label_columns and bool(columns - _text_names(task)))
+    may_have_labels = has_labels or (not task.label_columns and bool(columns - task.text_names))
     if not may_have_labels:
         return ""
-    return report_on_file(task, source, answered, predict, has_labels)
-
-
-def _text_names(task: Task) -> set[str]:
-    """Columns that hold the text itself. A row with further ones may hold labels."""
-    names = {"text", "words", "tokens"}
-    for keys in task.text_keys:
-        names.update(keys)
-    return names
+    return report_on_file(task, source, answered, predict, has_labels, text_columns)
 
 
 def open_rows(source: str, task: Task) -> Table:
@@ -180,28 +178,22 @@ def _standard_input() -> str:
     return text.removeprefix("\ufeff")  # a byte order mark, which some editors write
 
 
-def read_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> tuple[list[TableRow], Examples]:
+def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Examples]:
     """Reads all rows of a table, and makes their examples. Arguments and errors as of `named_rows`."""
     rows = []
     placed_rows = []
-    for row, named in named_rows(task, table, text_columns):
+    for row, named in named_rows(task, table):
         rows.append(row)
         placed_rows.append((table.where(row.line), named))
     return rows, read_examples(task, placed_rows)
 
 
-def named_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> Iterator[tuple[TableRow, dict[str, Any]]]:
+def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, Any]]]:
     """Yields each row of a table, with its values in which the texts have the names that the task reads.
 
-    Args:
-      text_columns: columns of the texts; () for those of the training data.
-
     Raises:
-      UserError: the task reads another number of texts, or a row lacks a column.
+      UserError: a row lacks a column.
     """
-    if text_columns:
-        yield from _rows_of_columns(task, table, text_columns)
-        return
     settings = task.settings
     names_in_table = None
     if settings is not None and settings.texts:
@@ -214,12 +206,3 @@ def named_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> It
     for row in table.checked():
         texts = {key: row.values[name] for key, name in zip(keys, names_in_table, strict=True)}
         yield row, row.values | texts
-
-
-def _rows_of_columns(
-    task: Task, table: Table, text_columns: Sequence[str]
-) -> Iterator[tuple[TableRow, dict[str, Any]]]:
-    """Yields the rows of `named_rows` with the texts in columns that the user named."""
-    keys = keys_of_columns(task, text_columns, "--text-column")
-    for row in table.checked():
-        yield row, with_columns(row.values, dict(zip(keys, text_columns, strict=True)), table.where(row.line))

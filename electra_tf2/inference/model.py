@@ -455,34 +455,40 @@ class Model:
 
     def evaluate(
         self,
-        examples: Any,
+        texts: Any,
         labels: Iterable[Any] | None = None,
         *,
         task: str | None = None,
         text_column: str | Sequence[str] | None = None,
         label_column: str | None = None,
     ) -> dict[str, float]:
-        """Scores a fine-tuned model on examples with labels. Shares are in percent, and names those of `scores`.
+        """Scores a fine-tuned model on texts with labels.
 
         Args:
-          examples: texts, pairs of texts or lists of words, with `labels`; or a data frame, a list of dicts or the path
-            of a file, with columns that are called as those of the training data.
-          labels: one for each text, a list of tags for each list of words. Examples without one are left out and
-            counted.
+          texts: texts, pairs of texts or lists of words, with `labels`; or a data frame, a list of dicts or the path of
+            a file, with columns that are called as those of the training data.
+          labels: one for each text, a list of tags for each list of words. Texts without one, and labels without a
+            text, are left out and counted. An answer that is None or "" says that the context has none.
           task: name of the task, for a model that learned several; default: the first.
-          text_column, label_column: columns of the texts and of the labels, if their names are others than in training.
+          text_column: the column of the texts, or the two of pairs, if their names are others than in training.
+          label_column: the column of the labels, if its name is another than in training.
+
+        Returns:
+          Metric -> value, as a split of `scores` has them: shares in percent, and the mean loss.
 
         Raises:
-          UserError: the model is not fine-tuned, or examples or labels do not fit its task.
+          UserError: the model is not fine-tuned, or texts or labels do not fit its task.
 
         Warns:
-          LongTexts: some texts were cut. UnknownTokens: some tokens are [UNK].
+          LongTexts: some texts were cut.
+          UnknownTokens: some tokens are [UNK].
         """
         _check_process()
         from electra_tf2.inference.scores_of_examples import scores_of_examples
 
-        columns = (column_names(text_column), label_column)
-        return scores_of_examples(self._loaded_predictor(), examples, labels, task, *columns)
+        text_columns = column_names(text_column)
+        given_label = "" if label_column is None else str(label_column)
+        return scores_of_examples(self._loaded_predictor(), texts, labels, task, text_columns, given_label)
 
     def keras(self) -> EncoderModel:
         """The encoder as a `tf_keras.Model`, from {"input_ids", "input_mask", "segment_ids"} to states [B, L, H].

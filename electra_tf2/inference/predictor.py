@@ -1,5 +1,6 @@
 """Runs a fine-tuned model on texts from Python. `inference.labelling` runs it on a file."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import ADVICE_ON_COLUMNS
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.argument_names import with_arguments
 from electra_tf2.inference.example_rows import is_row_of_frame, read_examples, reads_pairs_only, row_of
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
@@ -67,21 +69,22 @@ class Predictor:
           text_columns: columns of the texts of dicts; (): those of the training data.
         """
         task_index = self.index_of(name)
-        task = self.tasks[task_index]
+        task = self._task(task_index, text_columns)
         all_texts = text_list(texts)
         if not all_texts:
             return []
         places = [f"texts[{index}]" for index in range(len(all_texts))]
         rows = []
         for text, place in zip(all_texts, places, strict=True):
-            rows.append(row_of(task, text, place, text_columns))
+            rows.append(row_of(task, text, place, bool(text_columns)))
         if task.list_key and len(all_texts) > 1 and all(_is_word(text) for text in all_texts):
             note = "each word is read as a text of its own: the words of one text are a list in a list, [[...]]"
             warnings.warn(f"predict: {note}", stacklevel=3)
         try:
             read = read_examples(task, zip(places, rows, strict=True))
         except UserError as error:
-            raise UserError(str(error).replace(ADVICE_ON_COLUMNS, "Rename yours")) from None
+            message = str(error).replace(ADVICE_ON_COLUMNS, "text_column names yours")
+            raise UserError(f"predict: {message}") from None
         if read.warning:
             warnings.warn(read.warning, stacklevel=3)
         if read.split is None:
@@ -98,11 +101,22 @@ class Predictor:
 
         A row of a data frame counts as a dict.
         """
-        if is_row_of_frame(self.tasks[self.index_of(name)], texts, text_columns):
+        if is_row_of_frame(self._task(self.index_of(name), text_columns), texts):
             return True
         if isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(text, str) for text in texts):
             return reads_pairs_only(self.tasks[self.index_of(name)])
         return isinstance(texts, (str, dict))
+
+    def _task(self, task_index: int, text_columns: Sequence[str]) -> Task:
+        """A task, or a copy of it that reads its texts in the columns that a user named."""
+        task = self.tasks[task_index]
+        if text_columns:
+            task = copy.copy(task)
+            try:
+                task.name_columns(text_columns)
+            except UserError as error:
+                raise UserError(f"predict: {with_arguments(str(error))}") from None
+        return task
 
     def index_of(self, name: str | None, call: str = "predict") -> int:
         """The index of a task; None is the first. Raises UserError if there is none of this name.
@@ -133,7 +147,7 @@ class Predictor:
         return predictions
 
     def evaluated(self, task_index: int, split: Split) -> Evaluated:
-        """Predictions of a task for all features of a split with labels, and their losses."""
+        """Predictions of a task for all features of a split, and their losses, which mean nothing without labels."""
         predictions: list[Prediction] = [{} for _ in split.features]
         losses = np.zeros(len(split.features), np.float32)
         has_losses = True

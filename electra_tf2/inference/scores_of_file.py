@@ -10,7 +10,6 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.results import aligned, figure_of
 from electra_tf2.finetune.tasks import make_task
-from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import Features, Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.settings.kinds import kind_named
@@ -28,7 +27,12 @@ class Answered(NamedTuple):
 
 
 def report_on_file(
-    trained_task: Task, source: str, answered: Answered, predict: Predict, has_label_column: bool = False
+    trained_task: Task,
+    source: str,
+    answered: Answered,
+    predict: Predict,
+    has_label_column: bool = False,
+    text_columns: Sequence[str] = (),
 ) -> str:
     """Makes a report of scores and mistakes for a file with labels; "" for one without.
 
@@ -39,8 +43,10 @@ def report_on_file(
       predict: makes predictions of other inputs.
       has_label_column: whether the file is known to have the column of the task's labels. Then a warning says why they
         cannot be scored.
+      text_columns: columns of the texts; (): those of the training data.
     """
     task = task_of_file(trained_task, source)
+    task.name_columns(text_columns)
     try:
         with rewording(lambda message: message.replace(f"{task.name} dev", source)):
             split = task.load("dev")
@@ -67,8 +73,6 @@ def task_of_file(trained_task: Task, source: str) -> Task:
     config = FinetuningConfig.from_dict(vars(trained_task.config) | {"debug_examples": 0})
     task = make_task(trained_task.name, config, trained_task.tokenizer, {"train": path, "dev": path})
     adopt_states([task], {task.name: trained_task.state()}, task.name)
-    if isinstance(task, TaggingTask) and isinstance(trained_task, TaggingTask):
-        task.columns = trained_task.columns  # which may be named for this file
     return task
 
 

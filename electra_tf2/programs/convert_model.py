@@ -31,7 +31,7 @@ from pathlib import Path
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
-from electra_tf2.exports.conversion import DTYPES, check, write
+from electra_tf2.exports.convert import DTYPES, check_target, write_model
 from electra_tf2.exports.output_formats import OUTPUT_FORMATS
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
@@ -43,7 +43,7 @@ def main() -> int:
     if not source or not values.to:
         raise UserError("--model and --to are needed: the model to read and the folder to write")
     target = Path(values.to)
-    check(target, values.format, values.part, values.dtype, values.overwrite)
+    check_target(target, values.format, values.part, values.dtype, values.overwrite)
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
 
@@ -58,7 +58,7 @@ def main() -> int:
     given = Hints(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
     model = read_model(locate_model(source), given)
     part = values.part or OUTPUT_FORMATS[values.format].default_part
-    write(model, target, values.format, Options(part, values.dtype, values.step, values.adam_slots))
+    write_model(model, target, values.format, Options(part, values.dtype, values.step, values.adam_slots))
     return 0
 
 

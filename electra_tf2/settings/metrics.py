@@ -37,7 +37,9 @@ def _sklearn_score(function: str, gold: np.ndarray, predictions: np.ndarray, **s
     from sklearn import metrics  # here, since it takes long to import and only evaluations need it
 
     score = getattr(metrics, function)
-    return 100.0 * float(score(gold, predictions, **settings))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is a single label
+        return 100.0 * float(score(gold, predictions, **settings))
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:

@@ -442,7 +442,10 @@ def test_python_converts_as_the_command_does(tmp_path: Path, capsys: pytest.Capt
         ({"format": "onnx", "part": "head"}, '^convert: part="head": format="onnx" offers part main, generator, body$'),
         ({"to": "."}, "^convert: to: . is not empty: give another folder, or overwrite=True to write into it$"),
         ({"model": "electra_min"}, "^convert: no model at electra_min; did you mean 'electra_mini'"),
-        ({"model": 3}, "^convert: load: path is a path or the name of a shipped model, not 3$"),
+        ({"model": 3}, "^convert: model is a model, or the path or name of one, not 3$"),
+        ({"to": "file", "overwrite": True}, "^convert: to: file is a file, but must be a folder$"),
+        ({"to": None}, "^convert: to is the folder to write, not None$"),
+        ({"format": ["onnx"]}, r"^convert: format: \['onnx'\] is none of"),
     ],
 )
 def test_what_cannot_be_converted_is_refused(

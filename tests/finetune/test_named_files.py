@@ -120,8 +120,8 @@ def test_columns_of_a_file_to_be_labelled_may_have_other_names(learned, tmp_path
     [row] = map(json.loads, done.stdout.splitlines())
     assert row["Kommentar"] == "the file is open" and row["label"] in ("good", "bad"), done.stderr
     for flags, message in (
-        (["--text-column", "Text"], "new.csv, line 2: no column 'Text'; it has 'Kommentar, n'"),
-        (["--text-column", "Kommentar,n"], "--text-column: my_reviews reads 1 texts, got Kommentar, n"),
+        (["--text-column", "Text"], "new.csv has no column 'Text': its first line is ['Kommentar', 'n']"),
+        (["--text-column", "Kommentar,n"], "--text-column: task my_reviews reads one text of each row, got 2"),
         (["--label-column", "n"], "leave --label-column out"),
     ):
         [error] = run_program(*words, *flags).errors

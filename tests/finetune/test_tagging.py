@@ -130,10 +130,10 @@ def test_columns_of_new_words_may_have_other_names_than_those_of_training(tmp_pa
     task = support.task(tmp_path, "mine", described)
     task.load("train")
     new = write_lines(tmp_path / "new.csv", "S,Token", "1,Eva", "1,lacht", "2,Ida")
-    task.name_text_columns(["Token", "S"])
+    task.name_columns(["Token", "S"])
     assert [row.values for row in open_rows(str(new), task).rows] == [{"words": ["Eva", "lacht"]}, {"words": ["Ida"]}]
     with pytest.raises(UserError, match="one or two columns, got a, b, c"):
-        task.name_text_columns(["a", "b", "c"])
+        task.name_columns(["a", "b", "c"])
 
 
 def test_a_table_with_tags_in_the_middle_is_read_as_dev_data(tmp_path):
@@ -151,7 +151,7 @@ def answered(tmp_path, described, lines, new, names=()):
     task = support.task(tmp_path, "mine", {"type": "tagging", "held_out": 0} | described)
     task.load("train")
     if names:
-        task.name_text_columns(names)
+        task.name_columns(names)
     path = write_lines(tmp_path / "new.csv", *new)
     _, read = read_rows(task, open_rows(str(path), task))
     assert read.split is not None

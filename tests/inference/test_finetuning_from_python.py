@@ -157,7 +157,7 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
     ("examples", "settings", "message"),
     [
         ((["a"], ["x", "y"]), {}, "train has 1 text, but labels has 2"),
-        ((["a"],), {}, "labels are missing: give one for each text of train"),
+        ((["a"],), {}, "labels are missing: give one for each text"),
         (([], []), {}, "train holds no examples"),
         (("nowhere.csv",), {}, "there is no file 'nowhere.csv'"),
         (([("a", "b"), "c"], [1, 2]), {}, r"train\[1\] is 'c', but must be a pair of texts"),
@@ -356,20 +356,20 @@ def test_a_model_is_scored_on_examples_in_any_form(learned: tuple[electra.Model,
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        ((["a day", "in"], ["good", "fair"]), r"^evaluate: examples\[1\]: unknown label 'fair' \(one of bad, good\)"),
-        ((["a day", "in"],), "^evaluate: labels are missing: give one for each text of examples"),
-        ((["a day", "in"], ["good"]), "^evaluate: examples has 2 texts, but labels has 1"),
-        (([("a", "day")], ["good"]), "^evaluate: texts reads single texts, but examples are pairs"),
+        ((["a day", "in"], ["good", "fair"]), r"^evaluate: texts\[1\]: unknown label 'fair' \(one of bad, good\)"),
+        ((["a day", "in"],), "^evaluate: labels are missing: give one for each text$"),
+        ((["a day", "in"], ["good"]), "^evaluate: texts has 2 texts, but labels has 1"),
+        (([("a", "day")], ["good"]), r"^evaluate: texts\[0\] is \('a', 'day'\), but the task reads a single text"),
         (
             ([{"txt": "in", "label": "bad"}],),
-            r"^evaluate: examples\[0\]: no field 'text'; did you mean 'txt'\? it",
+            r"^evaluate: texts\[0\]: no field 'text'; did you mean 'txt'\? it",
         ),
         (
             ([{"text": "in"}],),
             r"no field 'label'; it has 'text'\. text_column and label_column name yours$",
         ),
-        (("no.csv",), "^evaluate: examples: there is no file 'no.csv'"),
-        (({"a", "b"}, ["good", "bad"]), "^evaluate: examples is a set, which has no order: give a list"),
+        (("no.csv",), "^evaluate: texts: there is no file 'no.csv'"),
+        (({"a", "b"}, ["good", "bad"]), "^evaluate: texts is a set, which has no order: give a list"),
     ],
 )
 def test_examples_that_cannot_be_scored_are_refused(
@@ -390,7 +390,7 @@ def test_texts_have_the_columns_of_the_training_data(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert scores == pytest.approx(model.scores["texts"]["test"], abs=1e-5)
     assert model.evaluate([(row["a"], row["b"]) for row in pairs[:5]], LABELS[:5]) == scores
-    with pytest.raises(electra.UserError, match="texts reads pairs of texts, but examples are single texts"):
+    with pytest.raises(electra.UserError, match=r"texts\[0\] is .*, but the task reads a pair of texts, a tuple"):
         model.evaluate(TEXTS, LABELS)
     with pytest.raises(electra.UserError, match=r"texts\[1\] is a whole column: pairs .* are list\(zip\(a, b\)\)"):
         model.predict([("a", "b"), np.array(["a", "b"])])
@@ -449,18 +449,20 @@ def test_columns_of_other_names_are_named(
     assert model.predict(rows, text_column="title") == model.predict(TEXTS)
     assert model.predict(rows[0], text_column=["title"]) == model.predict(TEXTS[0])
     for call in (model.predict, model.evaluate):
-        with pytest.raises(electra.UserError, match=r"\[0\]: no column 'titles'; did you mean 'title'\? it has 'title"):
+        with pytest.raises(electra.UserError, match=r"\[0\]: no field 'titles'; did you mean 'title'\? it has 'title"):
             call(rows, text_column="titles")
-        with pytest.raises(electra.UserError, match="text_column: texts reads 1 texts, got title, y"):
+        with pytest.raises(electra.UserError, match="text_column: task texts reads one text of each row, got 2"):
             call(rows, text_column="title,y")
-    with pytest.raises(electra.UserError, match="is a list of texts, without columns: leave text_column"):
+    with pytest.raises(electra.UserError, match=r"^evaluate: texts have no columns: leave text_column and"):
         model.evaluate(TEXTS, LABELS, text_column="title")
     tagged = [{"forms": ["Anna", "sang"], "kinds": ["B-PER", "O"]}, {"forms": ["Eva"], "kinds": ["B-PER"]}] * 12
     lists = {"dev": [row["forms"] for row in tagged], "dev_labels": [row["kinds"] for row in tagged]}
     columns = {"text_column": "forms", "label_column": "kinds"}
     tagger = finetune(tagged, folder=tmp_path / "tags", task_type="tagging", num_train_epochs=9.0, **lists, **columns)
     assert "too sure" not in capsys.readouterr().out  # the loss is that of whole texts
-    new = [{"w": row["forms"], "t": row["kinds"]} for row in tagged]
+    with pytest.raises(electra.UserError, match=r"^predict: texts\[0\] has no columns, being 'a': leave text_column"):
+        model.predict(["a"], text_column="title")
+    new = [{"w": row["forms"], "t": row["kinds"], "forms": ["x"], "tags": ["O"]} for row in tagged]
     assert tagger.evaluate(new, text_column="w", label_column="t") == tagger.evaluate(tagged)
     assert tagger.predict(new[:2], text_column="w") == tagger.predict(lists["dev"][:2])
 
@@ -500,3 +502,60 @@ def test_commands_in_messages_stay(tmp_path: Path) -> None:
     for name, here in (("per_device_train_batch_size", "train_batch_size"), ("eval_dataset", "dev"), ("y", "labels")):
         with pytest.raises(electra.UserError, match=f"no hparam '{name}': here it is {here}"):
             finetune(TEXTS, LABELS, folder=tmp_path, **{name: 3})
+
+
+def test_columns_that_are_named_go_before_those_of_the_training_data(tmp_path: Path) -> None:
+    questions = [{"frage": "Who sang?", "satz": "Anna sang", "antwort": "Anna"}] * 24
+    named: dict[str, Any] = {"text_column": ["frage", "satz"], "label_column": "antwort"}
+    reader = finetune(questions, folder=tmp_path / "qa", task_type="qa", **named)
+    both = {"frage": "Who sang?", "satz": "Anna sang", "answers": {"text": ["Anna"], "answer_start": [0]}}
+    both |= {"q": "Where?", "c": "in Paris", "a": "Paris"}
+    alone = {"q": "Where?", "c": "in Paris", "a": "Paris"}
+    columns: dict[str, Any] = {"text_column": "q, c"}
+    assert reader.predict(both, **columns) == reader.predict(alone, **columns)
+    assert reader.predict(both, **columns).nbest[0]["text"] in "in Paris"
+    right = reader.evaluate([both], label_column="a", **columns)
+    assert right == reader.evaluate([("Where?", "in Paris")], ["Paris"])
+    with pytest.raises(electra.UserError, match="task texts reads two texts of each row, got 1"):
+        reader.predict(both, text_column="q")
+
+
+@pytest.mark.parametrize("train", ["file", "rows"])
+def test_pairs_beside_single_texts_are_refused(tmp_path: Path, train: str) -> None:
+    rows: Any = [{"a": text, "y": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    if train == "file":
+        with open(tmp_path / "t.csv", "w", newline="") as file:
+            csv.writer(file).writerows([("a", "y"), *zip(TEXTS, LABELS, strict=True)])
+        rows = tmp_path / "t.csv"
+    pairs = list(zip(TEXTS, TEXTS, strict=True))
+    with pytest.raises(electra.UserError, match=r"^finetune: dev\[0\] is .*, but the task reads a single text"):
+        finetune(rows, folder=tmp_path / "run", dev=pairs, dev_labels=LABELS, text_column="a", label_column="y")
+
+
+def test_examples_without_labels_are_left_out_of_test_data(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    test_labels = [None, "bad", "good", float("nan")]
+    model = finetune(TEXTS, LABELS, folder=tmp_path, test=TEXTS[:4], test_labels=test_labels)
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "2 of 4 examples of test are left out, which have no label; the first: test[0], None" in warned
+    assert model.scores["texts"]["test"]["accuracy"] == model.evaluate(TEXTS[1:3], test_labels[1:3])["accuracy"]
+    finetune(TEXTS, LABELS, folder=tmp_path / "wrong", test=TEXTS[:2], test_labels=["bad", "fair"])
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "the test data is not scored: test[1]: unknown label 'fair'" in warned and "has no labels" not in warned
+
+
+def test_a_stopped_quiet_call_says_what_became_of_it(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        say("step 1")
+        say("SIGINT: stopped")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(finetuning_from_python, "_trained", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(TEXTS, LABELS, verbose=False)
+    assert capsys.readouterr().out == "SIGINT: stopped\n"
+
+
+def test_bytes_and_dates_are_no_texts() -> None:
+    for wrong in (b"abc", np.datetime64("2020-01-01")):
+        with pytest.raises(electra.UserError, match=r"train\[1\] is .*, but must be a text"):
+            table_of(TRAIN, ["a", wrong], [0, 1], ColumnNames(), "")

@@ -9,6 +9,7 @@ Vectors are scored on STS-B's development data and on pairs of one's own, if the
 scores of these pairs. B rows, N examples, H hidden.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,14 @@ class EmbeddingTask(Task):
         if not self.evaluation_splits:
             self.evaluation_splits = ("dev",)  # which `read` reports as missing
         self.test_splits = tuple(split for split in with_files if split == "test")
+
+    def name_columns(self, texts: Sequence[str], label: str = "") -> None:
+        super().name_columns(texts)
+        if label or len(texts) == 2:
+            for split, (task, task_split) in self._scored.items():
+                named = copy.copy(task)
+                named.name_columns(texts, label)
+                self._scored[split] = (named, task_split)
 
     # Files to examples.
 

@@ -52,8 +52,11 @@ def warn_of_contradictions(rows: Sequence[TextExample], task: str) -> None:
         warn(f"{task}: {texts} with different labels in several rows; the first: {first}")
 
 
-def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[TextExample]:
+def test_rows(rows: Sequence[TextExample], split: str, target: Target, keeps_all: bool) -> list[TextExample]:
     """Checks the labels of test data, which are often missing or placeholders. One that is wrong gives a warning.
+
+    Args:
+      keeps_all: whether rows without a label stay among others, since all are to be answered. Else they are left out.
 
     Returns:
       The rows, with their labels if all of them are right, else with none.
@@ -63,6 +66,13 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[T
         missing = []
     are_missing = [is_no_label(row.label) or label_text(row.label) in missing for row in rows]
     if not all(are_missing):
+        if any(are_missing) and not keeps_all:
+            first = rows[are_missing.index(True)]
+            warn(
+                f"{are_missing.count(True):,} of {len(rows):,} examples of {split} are left out, which have no label; "
+                f"the first: {first.where}, {shown(first.label)}"
+            )
+            rows = [row for row, is_missing in zip(rows, are_missing, strict=True) if not is_missing]
         try:
             return [row._replace(label=target.checked(row.label, row.where)) for row in rows]
         except UserError as error:

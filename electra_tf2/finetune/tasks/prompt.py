@@ -7,6 +7,7 @@ question is the example to be classified. The labelled examples behind it, demon
 training input, never the question itself. An evaluation averages the logits of several draws. All segment ids are 0.
 """
 
+import copy
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -94,6 +95,12 @@ class PromptTask(Task):
     @target.setter
     def target(self, target: Any) -> None:
         self.text.target = target
+
+    def name_columns(self, texts: Sequence[str], label: str = "") -> None:
+        self.text = copy.copy(self.text)
+        self.text.name_columns(texts, label)
+        self.settings = self.text.settings
+        self.text_keys = self.text.text_keys
 
     # Files to examples, as of the text task.
 

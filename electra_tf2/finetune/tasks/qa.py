@@ -30,7 +30,7 @@ from electra_tf2.finetune.tasks.questions import Question, check_ids_are_unique,
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.formats.folders import is_shipped
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.settings.columns import ANSWERS
+from electra_tf2.settings.columns import ANSWERS, CONTEXT, QUESTION
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import counted, say, track, warn
 
@@ -100,6 +100,18 @@ class QATask(Task):
         if may_be_impossible is None:
             may_be_impossible = any(question.is_impossible for question in questions)
         return TaskData(questions, may_be_impossible)
+
+    def name_columns(self, texts: Sequence[str], label: str = "") -> None:
+        question = self.columns.question
+        context = self.columns.context
+        if texts:
+            self.keys_of_texts(len(texts))  # raises the error about their number
+            question, context = texts
+        self.columns = QuestionColumns(question, context, label or self.columns.answer)
+
+    @property
+    def text_names(self) -> set[str]:
+        return super().text_names | {*QUESTION, *CONTEXT, self.columns.question, self.columns.context} - {""}
 
     @property
     def label_columns(self) -> set[str]:
@@ -199,6 +211,8 @@ class QATask(Task):
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
         labelled = any(question.answers or question.is_impossible for question in examples)
+        if not labelled and split in self.test_splits:
+            self.warn_of_no_labels(split)
         counts = [len(example.windows) for example in encoded]
         golds: list[str] = []
         if labelled and self.v2:

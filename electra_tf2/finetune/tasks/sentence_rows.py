@@ -152,7 +152,7 @@ def _sentence_of_lists(
     if column is not None and is_null(row[column]):
         remarks.empty.append(where)
         return None
-    words = _words(row, column, where)
+    words = _words(row, column, where, columns.words)
     tags = _tags(row, words, tagged, columns, where)
     if tags is None:
         remarks.untagged.append(where)
@@ -177,8 +177,15 @@ def _column_of_words(row: Mapping[str, Any], columns: TaggedColumns) -> str | No
     return _lists_in(row, columns) or columns.word_in(row)
 
 
-def _words(row: dict[str, Any], column: str | None, where: str) -> list[str]:
-    """Takes the words of a row. Numbers among them become text. Raises UserError: there is no list of words."""
+def _words(row: dict[str, Any], column: str | None, where: str, named: str = "") -> list[str]:
+    """Takes the words of a row. Numbers among them become text.
+
+    Args:
+      named: the name that the user gave for the column, for messages.
+
+    Raises:
+      UserError: there is no list of words.
+    """
     words = None
     if column is not None:
         words = cell(row, column, "list", where)
@@ -189,8 +196,8 @@ def _words(row: dict[str, Any], column: str | None, where: str) -> list[str]:
         )
     if not isinstance(words, list):
         raise UserError(
-            f'{where}: a list of words is needed, called words or tokens, or a text with spans, as [[0, 4, "PER"]] in '
-            f"entities; it has {shown(', '.join(row))}"
+            f"{where}: a list of words is needed, called {named or 'words or tokens'}, or a text with spans, as "
+            f'[[0, 4, "PER"]] in entities; it has {shown(", ".join(row))}'
         )
     for word in words:
         if not isinstance(word, (str, int, float)) or isinstance(word, bool):

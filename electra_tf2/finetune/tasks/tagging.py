@@ -57,7 +57,7 @@ from electra_tf2.finetune.tasks.task import (
 )
 from electra_tf2.finetune.tasks.words_to_tag import KnownTags, lines_with_tags, sentences_to_tag
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.settings.columns import MARKED_SPANS, PART_OF_SPEECH, TAG, TAGS
+from electra_tf2.settings.columns import MARKED_SPANS, PART_OF_SPEECH, TAG, TAGS, WORD
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
 
@@ -167,6 +167,8 @@ class TaggingTask(Task):
                 if split not in self.test_splits:
                     raise
                 warn(f"the {split} data is not scored: {error}")
+        elif split in self.test_splits:
+            self.warn_of_no_labels(split)
         return [None] * len(sentences)
 
     def _warn_of_unknown_labels(
@@ -294,16 +296,19 @@ class TaggingTask(Task):
             rows.append(TableRow(number, values, parts=sentence.rows))
         return rows
 
-    def name_text_columns(self, names: Sequence[str]) -> None:
-        """Names the columns of files to be answered: of words or texts, and if it is given that of sentences' numbers.
+    def name_columns(self, texts: Sequence[str], label: str = "") -> None:
+        """Names the columns of words or texts, and if it is given that of sentences' numbers, and that of tags."""
+        if len(texts) > 2:
+            raise UserError(f"--text-column WORD,SENTENCE: one or two columns, got {', '.join(texts)}")
+        if texts:
+            self.columns = self._with_text_columns(texts)
+            self._other_columns = TaggedColumns(words=self.list_key)  # as `rows_of_text` has them
+        if label:
+            self.columns = self.columns._replace(tags=label)
 
-        Raises:
-          UserError: more than two.
-        """
-        if len(names) > 2:
-            raise UserError(f"--text-column WORD,SENTENCE: one or two columns, got {', '.join(names)}")
-        self.columns = self._with_text_columns(names)
-        self._other_columns = TaggedColumns(words=self.list_key)  # as `rows_of_text` has them
+    @property
+    def text_names(self) -> set[str]:
+        return super().text_names | {*WORD, self.columns.words} - {""}
 
     def _with_text_columns(self, names: Sequence[str]) -> TaggedColumns:
         if len(names) == 1:

@@ -24,6 +24,7 @@ from electra_tf2.finetune.tasks.kind_of_file import explained
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import warn
 
 T = TypeVar("T")
 Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head's predictions
@@ -115,6 +116,7 @@ class Task(abc.ABC):
     list_key = ""  # name of a list; "": a list holds the texts of `text_keys`
     target: Any = ()  # what labels mean; None: the training data will say it
     word_for_labels = "label"  # before each of `Split.golds` in the report on the data
+    named_texts: Mapping[str, str] = {}  # name of a text -> its column in rows to be answered, where a user named it
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         self.name = name
@@ -164,6 +166,15 @@ class Task(abc.ABC):
             if self.files.exists(split):
                 paths = self.files.paths(split)
             raise explained(error, paths, self.config.kind_of(self.name)) from None
+
+    def warn_of_no_labels(self, split: str) -> None:
+        """Warns of a split without labels, unless it is a test split that is only to be answered."""
+        if split in self.files.submission or self.config.write_test_outputs:
+            return
+        column = ""
+        if self.settings is not None and self.settings.label is not None:
+            column = f" (column {names_of(self.settings.label)[0]})"
+        warn(f"{self.name}: the {split} data has no labels{column}, so it is not scored")
 
     # What a kind of task says.
 
@@ -255,6 +266,43 @@ class Task(abc.ABC):
     def files_of(self, split: str) -> list[Path]:
         """The files of a split, whose content a trial remembers."""
         return self.files.remembered(split)
+
+    def name_columns(self, texts: Sequence[str], label: str = "") -> None:
+        """Names the columns of rows to be answered or scored, if they are others than those of the training data.
+
+        Args:
+          texts: the columns of the texts, in their order; (): as in training.
+          label: the column of the labels; "": as in training.
+
+        Raises:
+          UserError: the task reads another number of texts, or its columns cannot be named.
+        """
+        if label:
+            raise UserError(f"--label-column: the column of labels of task {self.name} cannot be named")
+        if texts:
+            self.named_texts = dict(zip(self.keys_of_texts(len(texts)), texts, strict=True))
+
+    def keys_of_texts(self, count: int) -> tuple[str, ...]:
+        """The names of so many texts among `text_keys`. Raises UserError: the task reads another number."""
+        for keys in self.text_keys:
+            if len(keys) == count:
+                return keys
+        counts = {len(keys) for keys in self.text_keys}
+        readable = "one text" if counts == {1} else "two texts"
+        if not counts:
+            readable = "columns with names of their own, not texts,"
+        raise UserError(f"--text-column: task {self.name} reads {readable} of each row, got {count}")
+
+    @property
+    def text_names(self) -> set[str]:
+        """Names that the columns of texts, or lists of words, may have."""
+        names = {"text", "words", "tokens", *self.named_texts.values(), self.list_key} - {""}
+        for keys in self.text_keys:
+            names.update(keys)
+        if self.settings is not None:
+            for column in self.settings.texts:
+                names.update(names_of(column))
+        return names
 
     @property
     def label_columns(self) -> set[str]:

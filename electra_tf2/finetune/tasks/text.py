@@ -18,6 +18,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, undivided
+from electra_tf2.files.cells import is_no_label
 from electra_tf2.files.reading import parse_json
 from electra_tf2.files.tables import names_of
 from electra_tf2.files.writing import write_atomically
@@ -64,6 +65,16 @@ class TextTask(Task):
             self.text_keys = (tuple(names_of(column)[0] for column in settings.texts),)
         self.target = known_target(name, settings)
 
+    def name_columns(self, texts: Sequence[str], label: str = "") -> None:
+        settings = self.settings
+        if texts and len(texts) != len(settings.texts):
+            self.keys_of_texts(len(texts))  # raises the error about their number
+        self.settings = dataclasses.replace(
+            settings, texts=tuple(texts) or settings.texts, label=label or settings.label
+        )
+        if texts and self.text_keys:
+            self.text_keys = (tuple(texts),)
+
     @property
     def is_regression(self) -> bool:
         return self.settings.value_range is not None
@@ -91,7 +102,11 @@ class TextTask(Task):
             rows += read_texts(path, settings, tolerated, is_test)
         if is_test:
             assert self.target is not None
-            return TaskData(test_rows(rows, split, self.target))
+            keeps_all = self.config.write_test_outputs or split in self.files.submission
+            tested = test_rows(rows, split, self.target, keeps_all)
+            if all(is_no_label(row.label) for row in rows):
+                self.warn_of_no_labels(split)
+            return TaskData(tested)
         examples, target = labelled_rows(rows, self.name, self.settings, self.target)
         if split == "train" and self.name in self.config.tasks and not self.is_regression:
             warn_of_contradictions(examples, self.name)

@@ -1,7 +1,7 @@
 """Converts a model to one of the formats of `exports.output_formats`: `electra_tf2.convert`, and its parts.
 
-`check` refuses what no model can be written as, before any is read; `write` writes one. `electra convert` calls them,
-too. Imports no TensorFlow, so that a mistake is answered at once.
+`check_target` refuses what no model can be written as, before any is read; `write_model` writes one. `electra convert`
+calls them, too. Imports no TensorFlow, so that a mistake is answered at once.
 """
 
 import importlib
@@ -53,9 +53,11 @@ def convert(
       UserError: the format cannot hold the model, a package is missing, the folder is not empty, or what was written
         computes something else.
     """
-    target = Path(to)
+    if not isinstance(to, (str, os.PathLike)):
+        raise UserError(f"convert: to is the folder to write, not {shown(to)}")
+    target = Path(to).expanduser()
     try:
-        check(target, format, part, dtype, overwrite)
+        check_target(target, format, part, dtype, overwrite)
         before_tensorflow()
         import_tensorflow()
         import tensorflow as tf
@@ -63,11 +65,13 @@ def convert(
         from electra_tf2.exports.exportable import Options
         from electra_tf2.inference.model import Model, load
 
-        if not isinstance(model, Model):
+        if isinstance(model, (str, os.PathLike)):
             model = load(model)
+        if not isinstance(model, Model):
+            raise UserError(f"model is a model, or the path or name of one, not {shown(model)}")
         # Products of float32 on many GPUs (TF32) are not precise enough for the self-check.
         with tf.device("CPU:0"):
-            write(model.source, target, format, Options(part or OUTPUT_FORMATS[format].default_part, dtype))
+            write_model(model.source, target, format, Options(part or OUTPUT_FORMATS[format].default_part, dtype))
     except UserError as error:
         raise UserError(f"convert: {_with_arguments(str(error))}") from None
     return target
@@ -76,20 +80,23 @@ def convert(
 def _with_arguments(message: str) -> str:
     """A message with arguments in the place of flags: "--part body" becomes part="body", "--to" to."""
     message = message.replace("--overwrite", "overwrite=True")
-    message = re.sub(r"--(format|part|dtype) ([a-z0-9_]+)\b(?!,)", r'\1="\2"', message)  # of several the names alone
+    # A flag with one value; "--format huggingface, onnx" names several.
+    message = re.sub(r"--(format|part|dtype) ([a-z0-9_]+)\b(?!,)", r'\1="\2"', message)
     return re.sub(r"--(to|format|part|dtype)\b", r"\1", message)
 
 
-def check(target: Path, format: str, part: str | None, dtype: str, overwrite: bool) -> None:
+def check_target(target: Path, format: str, part: str | None, dtype: str, overwrite: bool) -> None:
     """Raises UserError if a format has no such part or type of weights, lacks a package, or the folder is not empty.
 
     Args:
       part: None: the format's default.
     """
     for name, value, valid in (("format", format, OUTPUT_FORMATS), ("dtype", dtype, DTYPES)):
-        if value not in valid:
+        if not isinstance(value, str) or value not in valid:
             raise UserError(f"--{name}: {shown(value)} is none of {', '.join(valid)}{closest(value, valid)}")
     output_format = OUTPUT_FORMATS[format]
+    if target.is_file():
+        raise UserError(f"--to: {target} is a file, but must be a folder")
     is_empty = not target.exists() or (target.is_dir() and not any(target.iterdir()))
     if not is_empty and not overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
@@ -105,7 +112,7 @@ def check(target: Path, format: str, part: str | None, dtype: str, overwrite: bo
         raise UserError(f"{' and '.join(missing)} missing: {how_to_install(format)}")
 
 
-def write(model: "StoredModel", target: Path, format: str, options: "Options") -> None:
+def write_model(model: "StoredModel", target: Path, format: str, options: "Options") -> None:
     """Writes a model, and prints what was read and written and the result of the self-check.
 
     Raises:
