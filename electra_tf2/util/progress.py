@@ -15,6 +15,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
@@ -223,19 +224,23 @@ def warn(text: str | Warning) -> None:
 
 @contextlib.contextmanager
 def rewording(reword: Callable[[str], str]) -> Iterator[None]:
-    """Lets everything that `say` and `warn` print meanwhile go through a function, which may name other things."""
-    _rewordings.append(reword)
+    """Lets everything that `say` and `warn` print in this thread meanwhile go through a function.
+
+    It may name other things, such as an argument in the place of a flag.
+    """
+    token = _rewordings.set((*_rewordings.get(), reword))
     try:
         yield
     finally:
-        _rewordings.pop()
+        _rewordings.reset(token)
 
 
-_rewordings: list[Callable[[str], str]] = []  # that are on, each within the one before
+# That are on in this thread, each within the one before.
+_rewordings: ContextVar[tuple[Callable[[str], str], ...]] = ContextVar("rewordings", default=())
 
 
 def _reworded(text: str) -> str:
-    for reword in reversed(_rewordings):
+    for reword in reversed(_rewordings.get()):
         text = reword(text)
     return text
 

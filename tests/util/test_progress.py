@@ -3,12 +3,13 @@
 import ast
 import io
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
 from electra_tf2.util import progress as module
-from electra_tf2.util.progress import Progress, duration, track
+from electra_tf2.util.progress import Progress, duration, rewording, track, warn
 
 
 @pytest.fixture
@@ -168,3 +169,13 @@ def test_every_warning_leaves_by_standard_error(capsys):
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_messages_are_reworded_in_the_thread_that_asked_for_it(capsys: pytest.CaptureFixture) -> None:
+    other = threading.Thread(target=warn, args=("there",))
+    with rewording(str.upper):
+        warn("here")
+        other.start()
+        other.join()
+    warn("after")
+    assert capsys.readouterr().err.splitlines() == ["WARNING: HERE", "WARNING: there", "WARNING: after"]
