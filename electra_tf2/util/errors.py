@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+_SHORT = 3  # letters of a name of which one half may differ and it is still similar
 HALF_PAIR = re.compile("[\ud800-\udfff]")  # a lone surrogate, which UTF-8 cannot encode
 
 _REASONS = {
@@ -72,7 +73,11 @@ def closest(name: object, valid: Iterable[str]) -> str:
     """ "; did you mean 'x'?", or "" if no valid name is similar."""
     # The dashes of flags would make any two of them similar.
     names = {candidate.lstrip("-"): candidate for candidate in valid}
-    matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.6)
+    text = str(name)[:100].lstrip("-")
+    cutoff = 0.6
+    if len(text) <= _SHORT:
+        cutoff = 0.5
+    matches = difflib.get_close_matches(text, names, n=1, cutoff=cutoff)
     if not matches:
         return ""
     return f"; did you mean {names[matches[0]]!r}?"

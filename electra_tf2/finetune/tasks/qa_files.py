@@ -143,11 +143,11 @@ def id_of_row(row: Mapping[str, Any]) -> str:
 
 
 def number_of_row(where: str) -> str:
-    """The number in the place of a row, "questions.csv, line 5" or "texts[5]", or else the place itself."""
-    number = re.search(r"[ \[]([0-9]+)\]?$", where)
-    if number is None:
-        return where
-    return number[1]
+    """The number of a row, counted from 1: "5" of "questions.csv, line 5" or "texts[4]"; of any other place itself."""
+    index = re.search(r"\[([0-9]+)\]$", where)
+    if index is not None:
+        return str(int(index[1]) + 1)
+    return where.rpartition(" ")[2]
 
 
 def _is_of_mrqa(qa: Any) -> bool:
