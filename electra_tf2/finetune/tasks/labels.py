@@ -61,23 +61,46 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target, keeps_all
     Returns:
       The rows, with their labels if all of them are right, else with none.
     """
-    missing = ["-1"]  # as GLUE on the Hub
+    none = ["-1"]  # as GLUE on the Hub
     if isinstance(target, Classes) and "-1" in target.names:
-        missing = []
-    are_missing = [is_no_label(row.label) or label_text(row.label) in missing for row in rows]
-    if not all(are_missing):
-        if any(are_missing) and not keeps_all:
-            first = rows[are_missing.index(True)]
-            warn(
-                f"{are_missing.count(True):,} of {len(rows):,} examples of {split} are left out, which have no label; "
-                f"the first: {first.where}, {shown(first.label)}"
-            )
-            rows = [row for row, is_missing in zip(rows, are_missing, strict=True) if not is_missing]
+        none = []
+    if all(is_no_label(row.label) or label_text(row.label) in none for row in rows):
+        return [row._replace(label=None) for row in rows]
+    if not isinstance(target, Classes):
+        none = []  # beside other numbers -1 is one
+    if not keeps_all:
+        rows = _without_label(rows, split, none)
+    checked = []
+    errors = []
+    for row in rows:
         try:
-            return [row._replace(label=target.checked(row.label, row.where)) for row in rows]
+            checked.append(row._replace(label=target.checked(row.label, row.where)))
         except UserError as error:
-            warn(f"the {split} data is not scored: {error}")
+            errors.append(str(error))
+    if not errors:
+        return checked
+    more = ""
+    if len(errors) > 1:
+        more = f" ({len(errors) - 1:,} more like it)"
+    warn(f"the {split} data is not scored: {errors[0]}{more}")
     return [row._replace(label=None) for row in rows]
+
+
+def _without_label(rows: Sequence[TextExample], split: str, none: Collection[str]) -> list[TextExample]:
+    """Leaves out the rows of a split without a label, with a warning. none: labels that mean that there is none."""
+    kept = []
+    left_out = []
+    for row in rows:
+        if is_no_label(row.label) or label_text(row.label) in none:
+            left_out.append(row)
+        else:
+            kept.append(row)
+    if left_out:
+        warn(
+            f"{len(left_out):,} of {len(rows):,} examples of {split} are left out, which have no label; the first: "
+            f"{left_out[0].where}, {shown(left_out[0].label)}"
+        )
+    return kept
 
 
 def _rows_with_labels(
