@@ -26,6 +26,12 @@ from electra_tf2.util.errors import UserError, closest, shown
 # A name, an index, or alternatives, of which the first one that exists is taken.
 Column = str | int | tuple[str | int, ...]
 
+ADVICE_ON_HEADER = (
+    "--text-column names that of the texts (A,B: those of pairs), and in training --label-column that of the labels, "
+    "--task-type what is no text with a label (qa: questions, tagging: tagged words). If that line is no header, add "
+    'one, or describe the task with the numbers of its columns and "header": false'
+)
+
 # Rows.
 
 
@@ -359,8 +365,5 @@ def _missing(
         )
     end = " " if suggestion else ": "
     return UserError(
-        f"{table.name} has no column {wanted}{suggestion}{end}its first line is {shown(columns)}. "
-        "--text-column names that of the texts (A,B: those of pairs), and in training --label-column that of the "
-        "labels, --task-type what is no text with a label (qa: questions, tagging: tagged words). If that line is no "
-        'header, add one, or describe the task with the numbers of its columns and "header": false'
+        f"{table.name} has no column {wanted}{suggestion}{end}its first line is {shown(columns)}. {ADVICE_ON_HEADER}"
     )

@@ -70,6 +70,8 @@ def _test_splits(config: FinetuningConfig, task: Task) -> dict[str, Split]:
             try:
                 splits[name] = task.load(name)
             except UserError as error:
+                if config.test_file:
+                    raise
                 warn(f"the {name} data is not scored: {error}")
     return splits
 

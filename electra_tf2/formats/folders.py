@@ -132,7 +132,10 @@ def no_weights_hint(path: str | Path) -> str:
     owner, slash, name = str(path).partition("/")
     is_hub_name = owner and slash and name and "/" not in name
     if is_hub_name and not folder.parent.exists():
-        return f"models of hubs are not downloaded: `hf download {path} --local-dir hf/{name}`, then give that folder"
+        return (
+            "there is no such folder, and models of hubs are not downloaded: "
+            f"`hf download {path} --local-dir hf/{name}`, then give that folder"
+        )
     return ""
 
 

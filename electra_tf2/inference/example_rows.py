@@ -1,11 +1,14 @@
 """Makes a task's examples from rows, the JSON objects that `Task.example` reads: those of a file, or Python's texts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.files.cells import is_null
-from electra_tf2.files.tables import column_called
+from electra_tf2.files.tables import Table, TableRow, column_called
+from electra_tf2.finetune.tasks.conll import Sentence
+from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import EmptyText, Split, Task
+from electra_tf2.finetune.tasks.word_rows import column_of_words, sentences_of_word_rows
 from electra_tf2.inference.examples_in_memory import json_value
 from electra_tf2.util.errors import UserError, closest, shown
 
@@ -99,6 +102,45 @@ def is_row_of_frame(task: Task, value: Any) -> bool:
     return not task.text_names.isdisjoint(value.index)
 
 
+def sentences_of_rows(task: TaggingTask, rows: Sequence[Any]) -> list[Sentence] | None:
+    """Reads the sentences of dicts with a word each; None: the rows are others.
+
+    Raises:
+      UserError: nothing says where a sentence ends.
+    """
+    values = []
+    for row in rows:
+        if is_row_of_frame(task, row):
+            row = row.to_dict()
+        if not isinstance(row, Mapping):
+            return None
+        values.append(json_value(row))
+    table_rows = [TableRow(index, row) for index, row in enumerate(values)]
+    table = Table("texts", "row", iter(()), columns=list(values[0]))
+    word_name = column_of_words(table, table_rows, task.columns)
+    if word_name is None:
+        return None
+    return sentences_of_word_rows(table, table_rows, word_name, False, task.columns)
+
+
+def answers_of_word_rows(sentences: Sequence[Sentence], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Makes an answer of each row with a word: its tag and probability. One without a word has an error.
+
+    Args:
+      answers: those of the sentences.
+    """
+    of_rows: list[dict[str, Any]] = []
+    for sentence, answer in zip(sentences, answers, strict=True):
+        tags = zip(answer["tags"], answer["probabilities"], strict=True)
+        for row in sentence.rows:
+            if row.has_word:
+                tag, probability = next(tags)
+                of_rows.append({"tag": tag, "probability": probability})
+            else:
+                of_rows.append(dict(_NO_TEXT))
+    return of_rows
+
+
 def row_of(task: Task, text: Any, where: str, has_columns: bool = False) -> dict[str, Any]:
     """Makes a row from Python's text, tuple of texts, list of words or dict; None and NaN are an empty text.
 
@@ -175,5 +217,8 @@ def _row_of_texts(task: Task, texts: Sequence[str], unsplit: Any, between: str =
             return dict(zip(keys, texts, strict=True))
     if not task.text_keys:
         raise UserError(f"predict: {task.name} cannot read plain text {shown(unsplit)}: give JSON objects or a table")
-    choices = [f"{len(keys)} text(s){between} ({', '.join(keys)})" for keys in task.text_keys]
-    raise UserError(f"predict: {task.name} has {' or '.join(choices)}; got {len(texts)}: {shown(unsplit)}")
+    choices = []
+    for keys in task.text_keys:
+        number = "one text" if len(keys) == 1 else "two texts"
+        choices.append(f"{number}{between} ({', '.join(keys)})")
+    raise UserError(f"predict: task {task.name} reads {' or '.join(choices)}; got {len(texts)}: {shown(unsplit)}")

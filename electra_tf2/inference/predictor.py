@@ -17,12 +17,20 @@ from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.data_report import strings_in
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import ADVICE_ON_COLUMNS
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.argument_names import with_arguments
-from electra_tf2.inference.example_rows import is_row_of_frame, read_examples, reads_pairs_only, row_of
+from electra_tf2.inference.example_rows import (
+    answers_of_word_rows,
+    is_row_of_frame,
+    read_examples,
+    reads_pairs_only,
+    row_of,
+    sentences_of_rows,
+)
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.settings.kinds import kind_named
@@ -73,13 +81,18 @@ class Predictor:
         all_texts = text_list(texts)
         if not all_texts:
             return []
+        if isinstance(task, TaggingTask):
+            try:
+                sentences = sentences_of_rows(task, all_texts)
+            except UserError as error:
+                raise UserError(f"predict: {error}") from None
+            if sentences is not None:
+                whole_answers = self([sentence.words for sentence in sentences], name)
+                return answers_of_word_rows(sentences, whole_answers)
         places = [f"texts[{index}]" for index in range(len(all_texts))]
         rows = []
         for text, place in zip(all_texts, places, strict=True):
             rows.append(row_of(task, text, place, bool(text_columns)))
-        if task.list_key and len(all_texts) > 1 and all(_is_word(text) for text in all_texts):
-            note = "each word is read as a text of its own: the words of one text are a list in a list, [[...]]"
-            warnings.warn(f"predict: {note}", stacklevel=3)
         try:
             read = read_examples(task, zip(places, rows, strict=True))
         except UserError as error:
@@ -89,6 +102,9 @@ class Predictor:
             warnings.warn(read.warning, stacklevel=3)
         if read.split is None:
             return read.answers_of_all_rows([])
+        if isinstance(task, TaggingTask) and _are_single_words(read.split):
+            note = "each word is read as a text of its own: the words of one text are a list in a list, [[...]]"
+            warnings.warn(f"predict: {note}, or rows with the number of their sentence", stacklevel=3)
         warn_of_cut(read.split.cut, *limit_of_texts(task, read.split))
         unknown = unknown_in(task, read.split, rows)
         if unknown is not None:
@@ -187,9 +203,9 @@ def _take(predictions: list[Prediction], batch: Mapping[str, np.ndarray], output
         predictions[row] = {key: value[index_in_batch] for key, value in output.items()}
 
 
-def _is_word(text: Any) -> bool:
-    """Tells whether a text is a single word."""
-    return isinstance(text, str) and len(text.split()) == 1
+def _are_single_words(split: Split) -> bool:
+    """Tells whether a split of several texts to be tagged has one word in each."""
+    return len(split.examples) > 1 and all(len(sentence.words) == 1 for sentence in split.examples)
 
 
 def limit_of_texts(task: Task, split: Split) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.corpus.encoding import warn_of_cut
-from electra_tf2.files.tables import names_of
+from electra_tf2.files.tables import ADVICE_ON_HEADER, names_of
 from electra_tf2.finetune.evaluation import loss_of_examples
 from electra_tf2.finetune.tasks.embedding import EmbeddingTask
 from electra_tf2.finetune.tasks.qa import QATask
@@ -59,7 +59,11 @@ def scores_of_examples(
         task = task_of_file(trained_task, path)
         split = _labelled(task, Path(folder), text_columns, label_column)
     warn_of_cut(split.cut, *limit_of_texts(task, split))
-    unknown = unknown_in(task, split, task.inputs(split))
+    rows = task.inputs(split)
+    if isinstance(task, QATask):  # whose inputs are shown without most of the context
+        questions = [example.question for example in split.examples]
+        rows = [{"question": question.text, "context": question.paragraph.text} for question in questions]
+    unknown = unknown_in(task, split, rows)
     if unknown is not None:
         warnings.warn(unknown, stacklevel=3)
     evaluated = predictor.evaluated(task_index, split)
@@ -98,7 +102,8 @@ def _labelled(task: Task, folder: Path, text_columns: Sequence[str], label_colum
 
     def reworded(message: str) -> str:
         message = message.replace(f"{task.name} dev", _TEXTS.examples)
-        message = message.replace(ADVICE_ON_COLUMNS, "text_column and label_column name yours")
+        for advice in (ADVICE_ON_COLUMNS, ADVICE_ON_HEADER):
+            message = message.replace(advice, "text_column and label_column name yours")
         return with_places(with_arguments(message), folder)
 
     try:

@@ -86,7 +86,7 @@ def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeyp
         ("a.jsonl", '{"text": "a"}\n{"txt": 1}\n', [], "a.jsonl, line 2: no field 'text'"),
         ("a.csv", "id,text\n1\n", [], "a.csv, line 2: 1 columns, but 2 are expected"),
         ("a.tsv", "id\ttxt\n1\ta\n", [], "a.tsv has no column 'text'; did you mean 'txt'? its first line is"),
-        ("a.txt", "one\ttwo\n", [], "kind has 1 text(s) a line"),
+        ("a.txt", "one\ttwo\n", [], "task kind reads one text a line"),
         ("a.txt", "\n", [], "a.txt is empty"),
     ],
 )

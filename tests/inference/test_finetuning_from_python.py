@@ -559,3 +559,36 @@ def test_bytes_and_dates_are_no_texts() -> None:
     for wrong in (b"abc", np.datetime64("2020-01-01")):
         with pytest.raises(electra.UserError, match=r"train\[1\] is .*, but must be a text"):
             table_of(TRAIN, ["a", wrong], [0, 1], ColumnNames(), "")
+
+
+def test_rows_of_words_are_answered_as_the_sentences_that_they_make(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    sentences = [(["Anna", "sang", "."], ["B-PER", "O", "O"]), (["Eva", "Lind"], ["B-PER", "I-PER"])] * 8
+    rows: list[dict[str, Any]] = []
+    for number, (words, tags) in enumerate(sentences):
+        rows += [{"wort": word, "satz": number, "tag": tag} for word, tag in zip(words, tags, strict=True)]
+    columns: dict[str, Any] = {"text_column": "wort,satz", "label_column": "tag", "num_train_epochs": 9.0}
+    tagger = finetune(rows, folder=tmp_path / "run", task_type="tagging", **columns)
+    answers = tagger.predict(rows)
+    whole = tagger.predict([words for words, _ in sentences])
+    assert [answer.tag for answer in answers] == [tag for answer in whole for tag in answer.tags]
+    probabilities = [answer.probability for answer in answers]
+    assert probabilities == pytest.approx([one for answer in whole for one in answer.probabilities], abs=1e-5)
+    renamed = [{"w": row["wort"], "s": row["satz"]} for row in rows]
+    assert tagger.predict(renamed, text_column=["w", "s"]) == answers
+    usual = [{"word": row["wort"], "sentence_id": row["satz"]} for row in rows]
+    by_lists = finetune([words for words, _ in sentences], [tags for _, tags in sentences], task_type="tagging")
+    assert len(by_lists.predict(usual)) == len(rows) and {*vars(by_lists.predict(usual)[0])} == {"tag", "probability"}
+    capsys.readouterr()
+    scattered = sorted(rows, key=lambda row: row["tag"])
+    tagger.evaluate([row | {"satz": index % 7} for index, row in enumerate(scattered)])
+    assert "the words of 7 sentences do not stand together" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(electra.UserError, match=r"^predict: texts: a column sentence_id is needed"):
+        by_lists.predict([{"word": "Anna"}, {"word": "sang"}])
+
+
+def test_a_test_file_that_cannot_be_read_stops_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(electra.UserError, match=r"^test\[0\]: no field 'text'; it has 'x, label'"):
+        finetune(TEXTS, LABELS, folder=tmp_path, test=[{"x": "a", "label": "bad"}])
+    assert not (tmp_path / "model_1" / "made_of.json").exists()

@@ -13,6 +13,7 @@ from electra_tf2.settings.columns import DOCUMENT_OF_WORD
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, warn
 
+_SCATTERED = 0.5  # share of rows that begin a sentence, above which words of sentences seem to be scattered
 _LINE_END = re.compile("\r\n|\r|\n")
 
 
@@ -198,6 +199,7 @@ def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[
     document_names = columns_named(rows[0].values, DOCUMENT_OF_WORD)[:1]
     borders = {0}
     last_id: list[Any] = []
+    ids: set[str] = set()
     for index, row in enumerate(rows):
         if is_no_label(row.values.get(number_name)):
             continue
@@ -205,6 +207,14 @@ def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[
         if sentence_id != last_id:
             borders.add(index)
         last_id = sentence_id
+        ids.add(str(sentence_id))
+    # Numbers may begin anew with each document. Then the sentences between have several words.
+    if len(borders) > len(ids) and len(borders) > _SCATTERED * len(rows):
+        warn(
+            f"the words of {counted(len(ids), 'sentence')} do not stand together: a sentence ends where its number in "
+            f"the column {number_name!r} changes, so that there are {len(borders):,}. Sort the rows by it, and within "
+            "it as the words stand in the text"
+        )
     return borders
 
 
