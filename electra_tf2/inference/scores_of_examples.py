@@ -104,6 +104,7 @@ def _labelled(task: Task, folder: Path, text_columns: Sequence[str], label_colum
         message = message.replace(f"{task.name} dev", _TEXTS.examples)
         for advice in (ADVICE_ON_COLUMNS, ADVICE_ON_HEADER):
             message = message.replace(advice, "text_column and label_column name yours")
+        message = message.replace("name yours when training:", "name yours:")
         return with_places(with_arguments(message), folder)
 
     try:

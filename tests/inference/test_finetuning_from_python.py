@@ -499,7 +499,8 @@ def test_rows_and_columns_of_pandas(learned: tuple[electra.Model, Path]) -> None
 def test_commands_in_messages_stay(tmp_path: Path) -> None:
     said = "make it by electra pretrain --model-name electra_tiny, or put one there; --model-name names another"
     assert with_arguments(said) == said.replace("; --model-name", "; model")
-    for name, here in (("per_device_train_batch_size", "train_batch_size"), ("eval_dataset", "dev"), ("y", "labels")):
+    names = {"per_device_train_batch_size": "train_batch_size", "eval_dataset": "dev", "max_steps": "num_train_epochs"}
+    for name, here in names.items():
         with pytest.raises(electra.UserError, match=f"no hparam '{name}': here it is {here}"):
             finetune(TEXTS, LABELS, folder=tmp_path, **{name: 3})
 
