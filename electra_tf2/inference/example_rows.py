@@ -10,6 +10,7 @@ from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import EmptyText, Split, Task
 from electra_tf2.finetune.tasks.word_rows import column_of_words, sentences_of_word_rows
 from electra_tf2.inference.examples_in_memory import json_value
+from electra_tf2.inference.labelled_file import tags_of_rows
 from electra_tf2.util.errors import UserError, closest, shown
 
 _NO_TEXT = {"error": "an empty text"}
@@ -131,13 +132,8 @@ def answers_of_word_rows(sentences: Sequence[Sentence], answers: Sequence[dict[s
     """
     of_rows: list[dict[str, Any]] = []
     for sentence, answer in zip(sentences, answers, strict=True):
-        tags = zip(answer["tags"], answer["probabilities"], strict=True)
-        for row in sentence.rows:
-            if row.has_word:
-                tag, probability = next(tags)
-                of_rows.append({"tag": tag, "probability": probability})
-            else:
-                of_rows.append(dict(_NO_TEXT))
+        for of_row in tags_of_rows(sentence.rows, answer):
+            of_rows.append(of_row or dict(_NO_TEXT))
     return of_rows
 
 

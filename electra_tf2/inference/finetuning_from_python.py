@@ -167,10 +167,7 @@ def _names_of_others(train: str | ExampleTable, names: ColumnNames, hparams: Map
         return names  # `_check_alike` compares lists
     texts = names.texts[:1]
     if "text_column" in hparams:
-        first_row = None
-        if isinstance(train, ExampleTable):
-            first_row = train.rows[0]
-        texts = column_names(hparams["text_column"], first_row)
+        texts = _columns_named(hparams["text_column"], train)
         names = names._replace(words=texts[0])
     elif hparams.get("task_type") == "qa":
         texts = ["question", "context"]
@@ -179,6 +176,13 @@ def _names_of_others(train: str | ExampleTable, names: ColumnNames, hparams: Map
     elif hparams.get("task_type") == "qa":
         names = names._replace(label="answer")
     return names._replace(texts=texts, num_texts=len(texts))
+
+
+def _columns_named(text_column: Any, train: str | ExampleTable) -> list[str]:
+    """The columns that the hparam text_column names, of training data."""
+    if isinstance(train, ExampleTable):
+        return column_names(text_column, train.rows[0])
+    return column_names(text_column)
 
 
 @contextlib.contextmanager
@@ -255,8 +259,7 @@ def _configuration(
     _check_alike(data)
     _check_name(data["train"], hparams)
     if isinstance(hparams.get("text_column"), str):
-        first_row = data["train"].rows[0] if isinstance(data["train"], ExampleTable) else None
-        users_hparams["text_column"] = column_names(hparams["text_column"], first_row)
+        users_hparams["text_column"] = _columns_named(hparams["text_column"], data["train"])
     for split, table in data.items():
         if isinstance(table, ExampleTable):
             if table.text_columns and split == "train":

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from electra_tf2.files.cells import is_null
@@ -51,14 +51,22 @@ def rows_of_words(
         begins_blank = all(is_null(value) or value == "" for value in rows[0].values.values())
         if labelled_rows and not are_numbered and not begins_blank:
             labelled_rows.append(({}, {}))
-        tags = zip(answer["tags"], answer["probabilities"], strict=True)
-        for row in rows:
-            of_word = {}
-            if row.has_word:
-                tag, probability = next(tags)
-                of_word = {"tag": tag, "probability": probability}
-            labelled_rows.append((row.values, of_word))
+        for row, of_row in zip(rows, tags_of_rows(rows, answer), strict=True):
+            labelled_rows.append((row.values, of_row))
     return labelled_rows
+
+
+def tags_of_rows(rows: Sequence[WordRow], answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Divides the answer of a sentence among its rows: the tag and its probability; {} for a row without a word."""
+    tags = zip(answer["tags"], answer["probabilities"], strict=True)
+    of_rows: list[dict[str, Any]] = []
+    for row in rows:
+        if row.has_word:
+            tag, probability = next(tags)
+            of_rows.append({"tag": tag, "probability": probability})
+        else:
+            of_rows.append({})
+    return of_rows
 
 
 def _tagged_words(rows: Labelled) -> str:

@@ -347,10 +347,8 @@ def test_a_model_is_scored_on_examples_in_any_form(learned: tuple[electra.Model,
     forms: list[tuple[Any, ...]] = [(table,), (rows,), (np.array(TEXTS), np.array(LABELS))]
     for form in forms:
         assert model.evaluate(*form) == scores
-    wrong = [answer for answer, is_right in zip(answers, right, strict=True) if not is_right]
     assert model.evaluate(TEXTS, answers)["accuracy"] == 100
     assert model.evaluate([*TEXTS, "", "no label"], [*answers, "bad", None])["accuracy"] == 100
-    assert len(wrong) < len(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -475,7 +473,8 @@ def test_what_is_lost_of_examples_is_told(
         model.evaluate(["the " * 30, "a day"], ["good", "bad"])
     with pytest.warns(UserWarning, match="1 token of 4 is unknown to this model"):
         model.evaluate(["a day \u4e2d"], ["good"])
-    for number, test in enumerate(([{"text": "a day", "y": "good"}], [{"text": "a day", "label": None}])):
+    unlabelled: list[dict[str, Any]] = [{"y": "good"}, {"label": None}, {"label": -1}]
+    for number, test in enumerate([[{"text": "a day"} | row] for row in unlabelled]):
         finetune(TEXTS, LABELS, folder=tmp_path / str(number), test=test)
         warned = " ".join(capsys.readouterr().err.split())
         assert "texts: the test data has no labels (column label), so it is not scored" in warned
@@ -537,7 +536,7 @@ def test_examples_without_labels_are_left_out_of_test_data(tmp_path: Path, capsy
     test_labels = [None, "bad", "good", float("nan")]
     model = finetune(TEXTS, LABELS, folder=tmp_path, test=TEXTS[:4], test_labels=test_labels)
     warned = " ".join(capsys.readouterr().err.split())
-    assert "2 of 4 examples of test are left out, which have no label; the first: test[0], None" in warned
+    assert "the test data: 2 of 4 examples are left out, which have no label; the first: test[0], None" in warned
     assert model.scores["texts"]["test"]["accuracy"] == model.evaluate(TEXTS[1:3], test_labels[1:3])["accuracy"]
     finetune(TEXTS, LABELS, folder=tmp_path / "wrong", test=TEXTS[:2], test_labels=["bad", "fair"])
     warned = " ".join(capsys.readouterr().err.split())

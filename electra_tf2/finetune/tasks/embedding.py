@@ -112,10 +112,9 @@ class EmbeddingTask(Task):
     def name_columns(self, texts: Sequence[str], label: str = "") -> None:
         super().name_columns(texts)
         if label or len(texts) == 2:
-            for split, (task, task_split) in self._scored.items():
-                named = copy.copy(task)
-                named.name_columns(texts, label)
-                self._scored[split] = (named, task_split)
+            pairs = copy.copy(self._scored["dev"][0])
+            pairs.name_columns(texts, label)
+            self._scored = self._scored | {"dev": (pairs, "dev"), "test": (pairs, "test")}
 
     # Files to examples.
 

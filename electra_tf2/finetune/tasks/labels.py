@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from electra_tf2.files.cells import is_no_label, is_no_number, label_text
 from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, checked_classes
@@ -61,15 +61,12 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target, keeps_all
     Returns:
       The rows, with their labels if all of them are right, else with none.
     """
-    none = ["-1"]  # as GLUE on the Hub
-    if isinstance(target, Classes) and "-1" in target.names:
-        none = []
-    if all(is_no_label(row.label) or label_text(row.label) in none for row in rows):
+    if have_no_labels(rows, target):
         return [row._replace(label=None) for row in rows]
-    if not isinstance(target, Classes):
-        none = []  # beside other numbers -1 is one
     if not keeps_all:
-        rows = _without_label(rows, split, none)
+        rows, left_out = _divided(rows, lambda row: is_no_label(row.label) or _is_placeholder(row, target))
+        if left_out:
+            _warn_of_left_out(f"the {split} data", left_out, len(rows) + len(left_out))
     checked = []
     errors = []
     for row in rows:
@@ -86,21 +83,40 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target, keeps_all
     return [row._replace(label=None) for row in rows]
 
 
-def _without_label(rows: Sequence[TextExample], split: str, none: Collection[str]) -> list[TextExample]:
-    """Leaves out the rows of a split without a label, with a warning. none: labels that mean that there is none."""
+def have_no_labels(rows: Sequence[TextExample], target: Target) -> bool:
+    """Tells whether all labels of test data are missing, or -1, as GLUE's are on the Hub."""
+    none = ["-1"]
+    if isinstance(target, Classes) and "-1" in target.names:
+        none = []
+    return all(is_no_label(row.label) or label_text(row.label) in none for row in rows)
+
+
+def _is_placeholder(row: TextExample, target: Target) -> bool:
+    """Tells whether a label is -1, which among classes means that there is none, unless it is one. Of numbers it is."""
+    return isinstance(target, Classes) and "-1" not in target.names and label_text(row.label) == "-1"
+
+
+def _divided(
+    rows: Sequence[TextExample], is_left_out: Callable[[TextExample], bool]
+) -> tuple[list[TextExample], list[TextExample]]:
+    """Divides rows into those that are kept and those that are left out."""
     kept = []
     left_out = []
     for row in rows:
-        if is_no_label(row.label) or label_text(row.label) in none:
+        if is_left_out(row):
             left_out.append(row)
         else:
             kept.append(row)
-    if left_out:
-        warn(
-            f"{len(left_out):,} of {len(rows):,} examples of {split} are left out, which have no label; the first: "
-            f"{left_out[0].where}, {shown(left_out[0].label)}"
-        )
-    return kept
+    return kept, left_out
+
+
+def _warn_of_left_out(name: str, left_out: Sequence[TextExample], total: int) -> None:
+    """Warns of rows without a label. name: of the task or data."""
+    first = left_out[0]
+    warn(
+        f"{name}: {len(left_out):,} of {total:,} examples are left out, which have no label; the first: {first.where}, "
+        f"{shown(first.label)}"
+    )
 
 
 def _rows_with_labels(
@@ -117,26 +133,20 @@ def _rows_with_labels(
     if settings.value_range is not None:
         marks_missing = is_no_number
     minus_one_is_none = _minus_one_is_none(labels, class_names, task, settings)
-    kept = []
-    left_out = []
-    for row in rows:
+
+    def is_left_out(row: TextExample) -> bool:
         text = label_text(row.label)
         is_missing = marks_missing(row.label) or (minus_one_is_none and text == "-1")
-        if is_missing and text not in class_names:
-            left_out.append(row)
-        else:
-            kept.append(row)
+        return is_missing and text not in class_names
+
+    kept, left_out = _divided(rows, is_left_out)
     if rows and not kept:
         more = ""
         if len(rows) > 1:
             more = f", and none of the {len(rows):,} examples has one"
         raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}{more}")
     if left_out:
-        first = left_out[0]
-        warn(
-            f"{task}: {len(left_out):,} of {len(rows):,} examples are left out, which have "
-            f"no label; the first: {first.where}, {shown(first.label)}"
-        )
+        _warn_of_left_out(task, left_out, len(rows))
     return kept
 
 

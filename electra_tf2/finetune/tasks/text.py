@@ -18,13 +18,12 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, undivided
-from electra_tf2.files.cells import is_no_label
 from electra_tf2.files.reading import parse_json
 from electra_tf2.files.tables import names_of
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
-from electra_tf2.finetune.tasks.labels import labelled_rows, test_rows, warn_of_contradictions
+from electra_tf2.finetune.tasks.labels import have_no_labels, labelled_rows, test_rows, warn_of_contradictions
 from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, adopted, known_target
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, read_texts, texts_of
@@ -103,10 +102,9 @@ class TextTask(Task):
         if is_test:
             assert self.target is not None
             keeps_all = self.config.write_test_outputs or split in self.files.submission
-            tested = test_rows(rows, split, self.target, keeps_all)
-            if all(is_no_label(row.label) for row in rows):
+            if have_no_labels(rows, self.target):
                 self.warn_of_no_labels(split)
-            return TaskData(tested)
+            return TaskData(test_rows(rows, split, self.target, keeps_all))
         examples, target = labelled_rows(rows, self.name, self.settings, self.target)
         if split == "train" and self.name in self.config.tasks and not self.is_regression:
             warn_of_contradictions(examples, self.name)
